@@ -15,7 +15,7 @@ enum { WAIT_MS = 20000 };
 tmsg_call_t *call;
 tmsg_context_t *context;
 nfds_t count = 1;
-tmsg_listener_params_t door;
+tmsg_listener_params_t listening;
 tmsg_endpoint_t *endpoint;
 struct pollfd poll_fds[1], *fds = poll_fds;
 float frame[16];
@@ -105,7 +105,7 @@ static void send_back(void *arg, tmsg_message_t *got)
 }
 
 /* A worker in a thread of its own, and where it listens. */
-static tmsg_listener_t *listening(tmsg_worker_params_t *how)
+static tmsg_listener_t *listen_anywhere(tmsg_worker_params_t *how)
 {
     tmsg_worker_t *made;
     tmsg_listener_t *at;
@@ -155,7 +155,7 @@ void begin(void)
 
     check(tmsg_context_create(&numbered, &context));
     check(tmsg_worker_create(context, &shared, &worker));
-    endpoint = dial(listening(&how));
+    endpoint = dial(listen_anywhere(&how));
     map = make_map();
     target = make_map();
     /* What comes back waits, where a fragment receives. */
@@ -196,7 +196,7 @@ void use_handler(void (*handler)(void *arg, tmsg_message_t *got))
 {
     tmsg_worker_params_t how = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
                                 .handler = handler};
-    tmsg_endpoint_t *to = dial(listening(&how));
+    tmsg_endpoint_t *to = dial(listen_anywhere(&how));
 
     check(tmsg_endpoint_send(to, map, NULL, NULL));
     check(tmsg_endpoint_recv(to, WAIT_MS, &message));
@@ -211,7 +211,7 @@ void use_on_header(void (*on_header)(void *arg, tmsg_incoming_t *incoming))
                                 .on_header_arg = context,
                                 .handler = send_back};
 
-    endpoint = dial(listening(&how));
+    endpoint = dial(listen_anywhere(&how));
     check(tmsg_endpoint_send(endpoint, map, NULL, NULL));
     check(tmsg_endpoint_recv(endpoint, WAIT_MS, &message));
     use(tmsg_message_map(message));

@@ -94,7 +94,7 @@ VARIABLES = {
     "call": "extern tmsg_call_t *call;",
     "context": "extern tmsg_context_t *context;",
     "count": "extern nfds_t count;",
-    "door": "extern tmsg_listener_params_t door;",
+    "listening": "extern tmsg_listener_params_t listening;",
     "endpoint": "extern tmsg_endpoint_t *endpoint;",
     "fds": "extern struct pollfd *fds;",
     "frame": "extern float frame[16];",
