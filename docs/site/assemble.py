@@ -17,7 +17,6 @@ import sys
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-TUTORIAL = "bindings/python/README.md"
 LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".yaml": "yaml"}
 KUBERNETES = "examples/kubernetes/README.md"
 
@@ -49,7 +48,7 @@ def examples():
 SECTIONS = listed()
 RESULTS = sorted((path.relative_to(SOURCE).as_posix() for path in
                   (SOURCE / "bench/results").glob("*.md")), reverse=True)
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          "docs/README.md", *sum(SECTIONS.values(), []),
          KUBERNETES,
          "bench/compare/README.md", "bench/counts/README.md", *RESULTS]
@@ -95,7 +94,7 @@ def toctree(caption, entries):
 def contents():
     """The table of contents, which is the first page's."""
     more = {
-        "Start": ["docs/README", f"Python <{TUTORIAL[:-3]}>", "examples/index"],
+        "Start": ["docs/README", "examples/index"],
         "How to": [KUBERNETES[:-3]],
         "Reference": ["C <c/index>", "Python <python>", "command"],
         "The project": [

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""alone.py DIST FOLDER: the tutorial, done with the wheel alone. Makes a new
-environment in the folder, has pip install the wheel in DIST into it with what it asks
-for (an index is asked), and runs each block of the README that the wheel
-carries and that needs no more, in a folder where there is no checkout."""
+"""alone.py DIST FOLDER: the pages of docs/python, done with the wheel alone. Makes a
+new environment in the folder, has pip install the wheel in DIST into it with what it
+asks for (an index is asked), and runs each block of the README that the wheel
+carries, and of these pages, that needs no more, in a folder where there is no
+checkout."""
 
 import email
 import os
@@ -15,14 +16,24 @@ import venv
 import zipfile
 
 
+PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs/python"
+
+
+def programs(text):
+    return re.findall(r"^```python\n(?!# needs )(.*?)^```", text,
+                      re.MULTILINE | re.DOTALL)
+
+
 def blocks_of(wheel):
+    """Those of the README that the wheel carries, then those of the pages."""
     with zipfile.ZipFile(wheel) as archive:
         name, = [name for name in archive.namelist()
                  if name.endswith(".dist-info/METADATA")]
         text = archive.read(name).decode()
-    return re.findall(r"^```python\n(?!# needs )(.*?)^```",
-                      email.message_from_string(text).get_payload(),
-                      re.MULTILINE | re.DOTALL)
+    return [block for text in (
+        email.message_from_string(text).get_payload(),
+        *(page.read_text() for page in sorted(PAGES.glob("*.md"))))
+            for block in programs(text)]
 
 
 def main(dist, folder):

@@ -15,6 +15,7 @@ from tensormsg import _logs
 from tensormsg._often import often
 
 HERE = pathlib.Path(__file__).parent
+DOCS = HERE / "../../../docs"
 WAIT = 30  # seconds, before something is called a failure
 
 

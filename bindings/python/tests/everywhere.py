@@ -2,8 +2,8 @@
 """everywhere.py SOURCE FOLDER: builds the wheel that users get (scripts/wheel.sh)
 and installs it, with UCX from PyPI, where nothing else is: into an environment of
 each CPython that is found here, and in bare roots of Debian without a compiler,
-the oldest and the newest C library that can be had. Each does the first lines of
-the tutorial, in less than 30 seconds of a processor. An index and a mirror are
+the oldest and the newest C library that can be had. Each does the programs of
+the README, in less than 30 seconds of a processor. An index and a mirror are
 asked; where a root cannot be made, it says so and why."""
 
 import pathlib
@@ -57,7 +57,7 @@ def processor_seconds():
 
 
 def use(name, shell, carry, wheel, python, to):
-    """Installs it, and does the first program of the tutorial with it."""
+    """Installs it, and does the programs of the README with it."""
     since, busy = time.monotonic(), processor_seconds()
     shell(INSTALL.format(python=python, to=to, carry=carry, wheel=wheel.name))
     installed = time.monotonic()
@@ -67,8 +67,8 @@ def use(name, shell, carry, wheel, python, to):
                      input=block)
     seconds = time.monotonic() - since
     busy = processor_seconds() - busy
-    print(f"{name}: installed in {installed - since:.1f} s, with the tutorial's "
-          f"first programs {seconds:.1f} s, of a processor {busy:.1f} s: "
+    print(f"{name}: installed in {installed - since:.1f} s, with the README's "
+          f"programs {seconds:.1f} s, of a processor {busy:.1f} s: "
           f"{said.strip()}", flush=True)
     assert busy < 30
 

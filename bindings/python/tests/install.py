@@ -2,7 +2,7 @@
 """install.py DIST SOURCE FOLDER: what the README says of pip, each in a new
 environment in the folder: `pip install SDIST[ucx]`, the sdist of SOURCE, as pip does
 it, which fetches what builds the wheel; and the wheel in DIST with [cuda12]. An
-index is asked. Then each block of the README runs with the UCX of the distribution, and,
+index is asked. Then each block of the README and of docs/python runs with the UCX of the distribution, and,
 where the loader does not find that, with PyPI's."""
 
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each block of the tutorial, and of README, runs as it stands, without a
-warning."""
+"""Each block of the package's README, docs/start and docs/python runs as it
+stands, without a warning, and so do the programs of README."""
 
 import os
 import pathlib
@@ -12,12 +12,14 @@ import time
 import pytest
 
 from certificates import Site, needs_tls
-from conftest import blocks_of
+from conftest import DOCS, blocks_of
 
 HERE = pathlib.Path(__file__).parent
-BLOCKS = blocks_of(HERE / "../README.md")
-OBSERVED = HERE / "../../../docs/reference/observability.md"
-OF_LOANS = blocks_of(HERE / "../../../docs/reference/loans.md")
+BLOCKS = [pytest.param(block, id=f"{page.stem}{i}") for page in (
+    HERE / "../README.md", *sorted(DOCS.glob("start/*.md")),
+    *sorted(DOCS.glob("python/*.md"))) for i, block in enumerate(blocks_of(page))]
+OBSERVED = DOCS / "reference/observability.md"
+OF_LOANS = blocks_of(DOCS / "reference/loans.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
 
@@ -30,16 +32,16 @@ def run(*args, **where):
     return ran.stdout
 
 
-@pytest.mark.parametrize("index", range(len(BLOCKS)))
-def test_a_block_of_the_tutorial(index, tmp_path):
-    (tmp_path / "block.py").write_text(BLOCKS[index])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_a_page(block, tmp_path):
+    (tmp_path / "block.py").write_text(block)
     out = run(tmp_path / "block.py", cwd=tmp_path)
-    assert (out != "") == ("print" in BLOCKS[index]), out
+    assert (out != "") == ("print" in block), out
 
 
 @needs_tls
-def test_tls_of_the_tutorial(tmp_path):
-    (block,) = blocks_of(HERE / "../README.md", "tls")
+def test_tls_in_python(tmp_path):
+    (block,) = blocks_of(DOCS / "python/security.md", "tls")
     site = Site(tmp_path)
     site.issue("farm")
     site.issue("camera")
@@ -48,7 +50,7 @@ def test_tls_of_the_tutorial(tmp_path):
 
 
 def test_tls_of_its_page(tmp_path):
-    (block,) = blocks_of(HERE / "../../../docs/reference/tls.md")
+    (block,) = blocks_of(DOCS / "reference/tls.md")
     site = Site(tmp_path)
     site.issue("server")
     site.issue("alice")

@@ -10,11 +10,13 @@ import textwrap
 
 import pytest
 
-from conftest import HERE, WAIT, blocks_of, echo, environment
+from conftest import DOCS, HERE, WAIT, blocks_of, echo, environment
 
 manager = pytest.importorskip("jupyter_client.manager")
 
-TUTORIAL = blocks_of(HERE / "../README.md")
+PROGRAMS = [block for page in (HERE / "../README.md",
+                               *sorted(DOCS.glob("python/*.md")))
+            for block in blocks_of(page)]
 
 
 class Notebook:
@@ -147,10 +149,10 @@ def cells_of(program):
                 yield cell
 
 
-@pytest.mark.parametrize("index", range(len(TUTORIAL)))
-def test_the_tutorial(index, notebook):
+@pytest.mark.parametrize("index", range(len(PROGRAMS)))
+def test_a_program_of_the_pages(index, notebook):
     """In both faces; what one cell listens at, the next ones connect to."""
-    program, said = TUTORIAL[index], ""
+    program, said = PROGRAMS[index], ""
     for cell in cells_of(program):
         out, ended = notebook.run(cell)
         if "sys.exit" in cell:

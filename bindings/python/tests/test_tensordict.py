@@ -19,7 +19,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, \
     NonTensorStack, TensorDict, UnbatchedTensor  # noqa: E402
 
 import tensormsg  # noqa: E402
-from conftest import blocks_of, run_script  # noqa: E402
+from conftest import DOCS, blocks_of, run_script  # noqa: E402
 from tensormsg import _tensordict  # noqa: E402
 from tensormsg.tensordict import Pipe, Server, TensorDictPipe, \
     TensorDictServer, recv_tensordict, send_tensordict  # noqa: E402
@@ -605,7 +605,7 @@ def test_two_processes():
     assert "all rollouts were received" in run_script(example)
 
 
-def test_the_tutorials_block(capsys):
-    block, = blocks_of(HERE / "../README.md", "tensordict")
+def test_the_block_of_its_page(capsys):
+    block, = blocks_of(DOCS / "python/torch.md", "tensordict")
     exec(block, {})
     assert capsys.readouterr().out.startswith("torch.Size([4])")

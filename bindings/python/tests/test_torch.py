@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
-from conftest import blocks_of, environment, run_script  # noqa: E402
+from conftest import DOCS, blocks_of, environment, run_script  # noqa: E402
 from test_malformed import Foreign  # noqa: E402
 from tensormsg._lib import ffi, lib, take_text  # noqa: E402
 from test_messages import SIZES  # noqa: E402
@@ -499,8 +499,8 @@ def test_tensors_are_moved_where_they_are_wanted(module):
             module.listen(":0", like="torch", device="cuda")
 
 
-def test_the_tutorials_block(capsys):
-    block, _ = blocks_of(HERE / "../README.md", "torch")
+def test_the_block_of_its_page(capsys):
+    block, = blocks_of(DOCS / "python/torch.md", "torch")
     exec(block, {})
     assert capsys.readouterr().out == "2 True\n"
 
@@ -582,9 +582,9 @@ def test_files_hold_tensors_of_torch(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_the_data_loader_of_the_readme(method, tmp_path):
+def test_the_data_loader_of_its_page(method, tmp_path):
     """With a connection of the process that loads, too."""
-    _, block = blocks_of(HERE / "../README.md", "torch")
+    block, = blocks_of(DOCS / "python/threads.md", "torch")
     script = tmp_path / "loads.py"
     script.write_text(block.replace('"spawn"', repr(method))
                       .replace("num_workers=2", "num_workers=1"))
