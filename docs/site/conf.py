@@ -27,6 +27,7 @@ version = release
 root_doc = "index"
 extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc"]
 html_theme = "furo"
+html_favicon = f"{SOURCE}/docs/site/favicon.svg"
 html_title = f"tensormsg {release}"
 html_copy_source = False
 html_show_copyright = False
