@@ -85,7 +85,6 @@ static void send_to(tmsg_context_t *context, const char *url)
     tmsg_worker_t *worker;
     tmsg_endpoint_t *peer;
     tmsg_message_t *message;
-    tmsg_request_t *closed;
     tmsg_map_t *map;
 
     check(tmsg_worker_create(context, NULL, &worker));
@@ -97,9 +96,7 @@ static void send_to(tmsg_context_t *context, const char *url)
     show(message);
     tmsg_message_destroy(message);
     tmsg_map_destroy(map);
-    check(tmsg_endpoint_close(peer, &closed));
-    check(tmsg_request_wait(closed, 10000));
-    tmsg_request_destroy(closed);
+    check(tmsg_endpoint_close_wait(peer, 10000));
     tmsg_worker_destroy(worker);
 }
 

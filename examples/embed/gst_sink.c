@@ -55,12 +55,8 @@ static gboolean sink_start(GstBaseSink *base)
 static gboolean sink_stop(GstBaseSink *base)
 {
     TensormsgSink *self = (TensormsgSink *)base;
-    tmsg_request_t *closed;
 
-    if (tmsg_endpoint_close(self->endpoint, &closed) == TMSG_OK) {
-        tmsg_request_wait(closed, 2000);
-        tmsg_request_destroy(closed);
-    }
+    (void)tmsg_endpoint_close_wait(self->endpoint, 2000);
     link_close(&self->link);
     format_clear(&self->format);
     g_clear_pointer(&self->segment, g_free);

@@ -323,6 +323,29 @@ TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
                                           const tmsg_send_params_t *params,
                                           tmsg_request_t **request_p);
 
+/* Sends a map as tmsg_endpoint_send() does with TMSG_SEND_ACKED, and waits
+ * until the peer's application has taken the message. It drives the worker
+ * meanwhile. timeout_ms is the send's (above 0; -1: no limit), so that
+ * `params`, which may be NULL, must not have TMSG_SEND_PARAM_TIMEOUT. When the
+ * time is up, the send is given up as by tmsg_request_cancel().
+ *
+ * When this returns, with whatever status, the data of the map are the caller's
+ * again (those that are lent with TMSG_SEND_LEND: when on_release has run). So
+ * after timeout_ms this may wait on until no byte of them can be read any more:
+ * usually one round trip; if the peer has stopped, until the connection has
+ * ended. Errors:
+ *   WOULD_BLOCK - in a callback of this worker; nothing was sent
+ *   INVALID_PARAM - also where `params` have a timeout_ms
+ *   TIMED_OUT - the peer's application has not taken the message in time; it
+ *     may have taken it just before
+ *   CLOSED - also where another thread destroyed the worker: the data are free
+ *     when tmsg_worker_destroy() has returned
+ *   and all that tmsg_endpoint_send() and its operation may end with. */
+TMSG_API tmsg_status_t tmsg_endpoint_send_wait(tmsg_endpoint_t *endpoint,
+                                               const tmsg_map_t *map,
+                                               const tmsg_send_params_t *params,
+                                               int timeout_ms);
+
 /* Says how much may wait to be sent on this endpoint, and what becomes of the
  * rest: from the next send on, and whether it was dialled or accepted. Fields
  * that are not set, or all with NULL, are as its worker was made. *params is
@@ -412,6 +435,16 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
  * failed. */
 TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
+
+/* Closes as tmsg_endpoint_close() does, and waits until the peer has confirmed,
+ * up to timeout_ms (0: looks once; -1: no limit). It drives the worker
+ * meanwhile. The handle still has to be destroyed. Errors:
+ *   WOULD_BLOCK - in a callback of this worker; the endpoint stays open
+ *   TIMED_OUT - it has not ended in time. The close goes on: call this again to
+ *     wait on, or end the endpoint by tmsg_endpoint_destroy()
+ *   and all that tmsg_endpoint_close() and its operation may end with. */
+TMSG_API tmsg_status_t tmsg_endpoint_close_wait(tmsg_endpoint_t *endpoint,
+                                                int timeout_ms);
 
 /* Takes no more messages from the peer: those that wait to be pulled, and those
  * that still come, are dropped. Their senders are told so: a send with

@@ -152,7 +152,8 @@ typedef struct tmsg_listener_params {
  * 25 ms, once for each address of a worker), so that what keeps it from
  * serving shows here: NO_MEMORY names /dev/shm where that has no room, and the
  * URL is unix://. *params (NULL: defaults) is copied. The caller frees
- * *listener_p with tmsg_listener_destroy(). Errors: INVALID_PARAM (the URL, a
+ * *listener_p with tmsg_listener_destroy(). With listener_p NULL the listener
+ * lives as long as its worker. Errors: INVALID_PARAM (the URL, a
  * key of ucx_config), NOT_FOUND (host, device), ALREADY_EXISTS (address in
  * use), INSECURE, UNSUPPORTED (resume_ms with blob:// or ucx://, a keyring with
  * ucx://), IO, INTERNAL (UCX), NO_MEMORY. */

@@ -62,6 +62,16 @@ TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
                                     const tmsg_map_add_params_t *params);
 
+/* Appends a C array under a new name: a tensor in host memory, in C order. It
+ * is tmsg_map_add() with a descriptor of `data`, `dtype`, `ndim` and `shape`
+ * and no params: the data are borrowed. `dtype` is a name as tmsg_dtype_parse()
+ * reads it, "float32" or "uint8". For the next frame in other memory call
+ * tmsg_map_set_data(). Errors: as tmsg_map_add(), and INVALID_PARAM (dtype is
+ * NULL or names no dtype). */
+TMSG_API tmsg_status_t tmsg_map_add_array(tmsg_map_t *map, const char *name,
+                                          void *data, const char *dtype,
+                                          int32_t ndim, const int64_t *shape);
+
 /* Number of tensors; 0 where map is NULL. */
 TMSG_API size_t tmsg_map_size(const tmsg_map_t *map);
 
@@ -77,6 +87,22 @@ TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
  * name is NULL). */
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
+
+/* The tensor called `name`, if C code can read it as an array: it has this
+ * dtype (a name, as of tmsg_map_add_array()) and `ndim` dimensions, its memory
+ * is the host's, and its elements lie in C order. Whoever takes maps of a peer
+ * reads no memory that is not there: tensor_p->data has as many elements as
+ * tensor_p->shape says, which may be none. *tensor_p is as of tmsg_map_find(),
+ * and may be NULL. Errors:
+ *   NOT_FOUND - no tensor has this name
+ *   INVALID_PARAM - the tensor has another dtype or number of dimensions; the
+ *     message tells which; map, name or dtype is NULL, or dtype names no dtype
+ *   UNSUPPORTED - the CPU cannot read its memory, or its strides are others:
+ *     tmsg_tensor_pack() copies it to C order */
+TMSG_API tmsg_status_t tmsg_map_find_array(const tmsg_map_t *map,
+                                           const char *name, const char *dtype,
+                                           int32_t ndim,
+                                           tmsg_tensor_t *tensor_p);
 
 /* Points the tensor at `index` to other data, the next frame; name, dtype,
  * shape, strides and device stay. This costs less than to clear the map and add

@@ -191,14 +191,15 @@ typedef struct tmsg_worker_params {
                                                       * against held_bytes */
 } tmsg_worker_params_t;
 
-/* Creates a worker. *params (NULL: all defaults) is copied with what it
- * points to. On TMSG_OK the
- * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
- * before the first listener or endpoint; UCX, which is opened with it, runs a
- * thread of its own ("async") from there on. Errors: INVALID_PARAM, NO_MEMORY,
- * IO, UNSUPPORTED (this process was forked, and UCX cannot be used in it, as
- * docs/understand/threads.md says under "Fork"; or its first thread has ended
- * by pthread_exit()). */
+/* Creates a worker. With `context` NULL it gets a context of its own, with all
+ * defaults. *params (NULL: all defaults) is copied with what it points to. On
+ * TMSG_OK the caller frees *worker_p with tmsg_worker_destroy(). Opens no
+ * network port before the first listener or endpoint; UCX, which is opened with
+ * it, runs a thread of its own ("async") from there on. Errors: INVALID_PARAM,
+ * NO_MEMORY, IO, UNSUPPORTED (this process was forked, and UCX cannot be used
+ * in it, as docs/understand/threads.md says under "Fork"; or its first thread
+ * has ended by pthread_exit()); with `context` NULL also those of
+ * tmsg_context_create(). */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);

@@ -264,9 +264,9 @@ err_life:
     return status;
 }
 
-tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
-                                 const tmsg_worker_params_t *params,
-                                 tmsg_worker_t **worker_p)
+static tmsg_status_t create_worker(tmsg_context_t *context,
+                                   const tmsg_worker_params_t *params,
+                                   tmsg_worker_t **worker_p)
 {
     tmsg_worker_t *worker = calloc(1, sizeof(*worker));
     tmsg_status_t status;
@@ -306,6 +306,24 @@ err_close:
     free(worker->life);
 err_free:
     free(worker);
+    return status;
+}
+
+tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+                                 const tmsg_worker_params_t *params,
+                                 tmsg_worker_t **worker_p)
+{
+    tmsg_context_t *own = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    if (context == NULL) {
+        status = tmsg_context_create(NULL, &own);
+    }
+    if (status == TMSG_OK) {
+        status =
+            create_worker(context != NULL ? context : own, params, worker_p);
+    }
+    tmsg_context_destroy(own); /* the worker holds it */
     return status;
 }
 

@@ -216,7 +216,7 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     tmsg_worker_lock(worker);
     status = start_listener(listener, &scope);
     tmsg_worker_unlock(worker);
-    if (status == TMSG_OK) {
+    if (status == TMSG_OK && listener_p != NULL) {
         *listener_p = listener;
     }
     return status;

@@ -94,9 +94,10 @@ static bool create_all(round_t *round)
         .field_mask = TMSG_CONTEXT_PARAM_UCX_CONFIG,
         .ucx_config = "TLS=posix,cma,self,tcp"};
     tmsg_context_t *context = NULL;
-    tmsg_worker_t *worker = NULL;
+    tmsg_worker_t *worker = NULL, *alone = NULL;
     bool ok = worked(round, tmsg_context_create(&params, &context)) &&
-              worked(round, tmsg_worker_create(context, NULL, &worker));
+              worked(round, tmsg_worker_create(context, NULL, &worker)) &&
+              worked(round, tmsg_worker_create(NULL, NULL, &alone));
 
     for (size_t i = 0; ok && i < sizeof(urls) / sizeof(urls[0]); i++) {
         tmsg_listener_t *listener = NULL;
@@ -108,6 +109,7 @@ static bool create_all(round_t *round)
         must_true(ok == (listener != NULL));
         tmsg_listener_destroy(listener);
     }
+    tmsg_worker_destroy(alone);
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
     return ok;

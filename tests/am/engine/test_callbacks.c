@@ -143,6 +143,7 @@ static void try_to_wait(scene_t *scene)
     tmsg_status_t barred =
         pulled ? TMSG_ERR_WOULD_BLOCK : TMSG_ERR_INVALID_PARAM;
     uint64_t began = now_ms();
+    tmsg_map_t *map = sample_bytes(3, 100);
     tmsg_message_t *none;
 
     must_be(tmsg_worker_wait(worker, 5000), TMSG_ERR_WOULD_BLOCK);
@@ -151,6 +152,13 @@ static void try_to_wait(scene_t *scene)
     must_be(tmsg_endpoint_recv(scene->other, 5000, &none), barred);
     must_be(tmsg_request_wait(scene->pending, 5000), TMSG_ERR_WOULD_BLOCK);
     must_be(tmsg_request_wait(scene->pending, -1), TMSG_ERR_WOULD_BLOCK);
+    must_be(tmsg_endpoint_send_wait(scene->other, map, NULL, 5000),
+            TMSG_ERR_WOULD_BLOCK);
+    must_say(tmsg_error_message(), "call tmsg_endpoint_send() there");
+    must(tmsg_map_clear(map)); /* it was not sent */
+    must_be(tmsg_endpoint_close_wait(scene->other, 5000), TMSG_ERR_WOULD_BLOCK);
+    must_be(tmsg_endpoint_status(scene->other), TMSG_OK);
+    tmsg_map_destroy(map);
     must_true(now_ms() - began < 5000);
 }
 
