@@ -17,7 +17,8 @@ import sys
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".yaml": "yaml"}
+LANGUAGES = {".c": "c", ".cpp": "cpp", ".h": "c", ".hpp": "cpp", ".py": "python",
+             ".yaml": "yaml"}
 KUBERNETES = "examples/kubernetes/README.md"
 
 

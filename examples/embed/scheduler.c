@@ -4,9 +4,8 @@
  * only thread, sleeps on descriptors and never lets an operator wait.
  *
  * `scheduler [ROUNDS] [cuda]` starts and stops the pipeline so often, 3 times
- * if nothing is said; with `cuda` the frames lie on the first GPU. Built as an
- * operator pair of Holoscan's the same calls are made in the same places:
- * docs/how-to/gstreamer-holoscan.md. */
+ * if nothing is said; with `cuda` the frames lie on the first GPU. The
+ * operators of examples/embed/holoscan are for Holoscan's scheduler. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <poll.h>

@@ -326,7 +326,13 @@ def test_python_is_run_by_others():
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))
 def test_cmake_is_what_a_consumer_says(page, code):
-    """install/packages builds one, install/subproject configures another."""
+    """install/packages builds one, install/subproject configures another, and
+    embed/holoscan is built from an example's folder."""
+    own = re.match(r"add_subdirectory\(tensormsg/(.*)\)\n.* (\w+)\)", code)
+    if own:
+        said = (SOURCE / own[1] / "CMakeLists.txt").read_text()
+        assert f"add_library({own[2]} " in said
+        return
     installed = (SOURCE / "tests/install/consumer/CMakeLists.txt").read_text()
     inside = (SOURCE / "tests/install/subproject.sh").read_text()
     names = re.findall(r"tensormsg::\w+", code)
