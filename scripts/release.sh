@@ -52,6 +52,8 @@ if ! cmp -s packaging/release-requirements.txt $tools/requirements.txt; then
 fi
 $tools/bin/python packaging/sbom.py "$version" "$out" \
     "$(git log -1 --format=%cI)"
+$tools/bin/ntia-checker "$out"/*.spdx.json
+$tools/bin/twine check --strict "$out"/python/*
 cd "$out"
 find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z |
     xargs -0 sha256sum -- > SHA256SUMS
