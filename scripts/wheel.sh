@@ -194,10 +194,10 @@ if [ ! -e "$folder/libraries" ]; then
     touch "$folder/libraries"
 fi
 rm -rf "$folder/dist"
-set -- -C build-dir="$folder/build" -C install.strip=false
+set -- --config-settings build-dir="$folder/build" --config-settings install.strip=false
 for definition in CMAKE_TOOLCHAIN_FILE="$folder/toolchain.cmake" CMAKE_C_FLAGS=-flto \
     CMAKE_MODULE_LINKER_FLAGS=-s TMSG_STATIC="$folder/licenses"; do
-    set -- "$@" -C cmake.define."$definition"
+    set -- "$@" --config-settings cmake.define."$definition"
 done
 _PYTHON_HOST_PLATFORM=linux-$arch \
     "$venv/bin/python" -m pip --disable-pip-version-check -q wheel --no-build-isolation \
