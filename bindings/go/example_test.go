@@ -188,21 +188,24 @@ func ExampleTensor_WithStrides() {
 	// Output: int32[2 3] int32[3 2] [0 3 1 4 2 5] <nil>
 }
 
-func readAll(pattern string) string {
-	files, err := filepath.Glob(pattern)
-	check(err)
+func readAll(patterns ...string) string {
 	var all strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
 		check(err)
-		all.Write(text)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			check(err)
+			all.Write(text)
+		}
 	}
 	return all.String()
 }
 
 // The code of the pages is what runs here.
 func TestTheTutorialIsTheseExamples(t *testing.T) {
-	page, source := readAll("../../docs/reference/go*.md"), readAll("example*_test.go")
+	page := readAll("../../README.md", "../../docs/*/*.md")
+	source := readAll("example*_test.go", "examples/*/main.go")
 	flat := func(text string) string {
 		lines := strings.Split(text, "\n")
 		for i := range lines {
@@ -214,10 +217,10 @@ func TestTheTutorialIsTheseExamples(t *testing.T) {
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
 		if !strings.Contains(flat(source), flat(code)) {
-			t.Errorf("docs/reference/go*.md have code that is in no example:\n%s", code)
+			t.Errorf("the documents have code that is in no example:\n%s", code)
 		}
 	}
 	if len(blocks) < 4 {
-		t.Errorf("docs/reference/go*.md have %d blocks of Go", len(blocks))
+		t.Errorf("the documents have %d blocks of Go", len(blocks))
 	}
 }

@@ -17,8 +17,8 @@ import sys
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-LANGUAGES = {".c": "c", ".cpp": "cpp", ".h": "c", ".hpp": "cpp", ".py": "python",
-             ".yaml": "yaml"}
+LANGUAGES = {".c": "c", ".cpp": "cpp", ".go": "go", ".h": "c", ".hpp": "cpp",
+             ".py": "python", ".yaml": "yaml"}
 KUBERNETES = "examples/kubernetes/README.md"
 
 
@@ -41,7 +41,8 @@ def listed():
 
 
 def examples():
-    for path in sorted((SOURCE / "examples").rglob("*")):
+    for path in sorted([*(SOURCE / "examples").rglob("*"),
+                        *(SOURCE / "bindings/go/examples").glob("*/main.go")]):
         if path.suffix in LANGUAGES:
             yield path.relative_to(SOURCE).as_posix()
 
@@ -69,6 +70,9 @@ def turned(page):
             return match[0]
         here = (SOURCE / page).parent / place
         name = here.resolve().relative_to(SOURCE).as_posix()
+        if here.suffix == ".svg":
+            write(name, here.read_text(encoding="utf-8"))
+            return match[0]
         if name in SHOWN:
             return "](" + "../" * page.count("/") + \
                 f"{SHOWN[name]}{hash_}{anchor})"

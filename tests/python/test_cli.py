@@ -476,12 +476,16 @@ def test_the_trace_example():
 
 
 @pytest.mark.once
-def test_the_readme_has_the_whole_of_hello():
+def test_the_pages_have_hello():
+    """One the whole of it, README the lines that send."""
     code = (SOURCE / "examples/hello.c").read_text()
-    blocks = re.findall(r"```c\n(.*?)```", (SOURCE / "README.md").read_text(),
-                        re.DOTALL)
-    assert blocks and blocks[0] == code
-    assert code.count("\n") <= 36
+    whole, part = [re.search(r"```c\n(.*?)```", (SOURCE / page).read_text(),
+                             re.DOTALL)[1]
+                   for page in ("docs/start/first-message.md", "README.md")]
+    assert whole == code
+    assert re.sub("^ +", "", part, flags=re.M) in re.sub("^ +", "", code,
+                                                         flags=re.M)
+    assert code.count("\n") <= 36 and part.count("\n") <= 12
 
 
 @pytest.mark.parametrize("file", ["", "sample"])

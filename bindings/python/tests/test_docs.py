@@ -2,7 +2,6 @@
 """Each block of the package's README, docs/start and docs/python runs as it
 stands, without a warning, and so do the programs of README."""
 
-import os
 import pathlib
 import re
 import subprocess
@@ -11,12 +10,13 @@ import time
 
 import pytest
 
+import tensormsg
 from certificates import Site, needs_tls
-from conftest import DOCS, blocks_of
+from conftest import DOCS, blocks_of, environment, python
 
 HERE = pathlib.Path(__file__).parent
 BLOCKS = [pytest.param(block, id=f"{page.stem}{i}") for page in (
-    HERE / "../README.md", *sorted(DOCS.glob("start/*.md")),
+    HERE / "../README.md", DOCS / "start/install.md",
     *sorted(DOCS.glob("python/*.md"))) for i, block in enumerate(blocks_of(page))]
 OBSERVED = DOCS / "reference/observability.md"
 OF_LOANS = blocks_of(DOCS / "reference/loans.md")
@@ -26,8 +26,7 @@ EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 def run(*args, **where):
     ran = subprocess.run([sys.executable, "-W", "error", *map(str, args)],
                          text=True, **where, stdout=subprocess.PIPE, timeout=50,
-                         stderr=subprocess.STDOUT,
-                         env={**os.environ, "UCX_LOG_LEVEL": "fatal"})
+                         stderr=subprocess.STDOUT, env=environment())
     assert ran.returncode == 0, ran.stdout
     return ran.stdout
 
@@ -83,28 +82,25 @@ def test_an_example(example):
     assert run(example)
 
 
-def test_the_two_programs_of_the_readme(tmp_path):
-    """As two processes. The receiver has no end: it is killed."""
-    text = (HERE / "../../../README.md").read_text()
-    receive, send = [
-        re.sub(r'"\w*:13337"', f'"unix://{tmp_path}/socket"', code)
-        for code in re.findall(r"^```python\n(.*?)^```", text,
-                               re.MULTILINE | re.DOTALL)]
-    assert "13337" not in receive + send
-    (tmp_path / "receive.py").write_text(receive)
-    (tmp_path / "send.py").write_text(send)
-    with subprocess.Popen(
-            [sys.executable, "-u", "-W", "error", "receive.py"], cwd=tmp_path,
-            stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "UCX_LOG_LEVEL": "fatal"}) as receiver:
-        try:
-            end = time.monotonic() + 50
-            while not (tmp_path / "socket").exists():
-                assert receiver.poll() is None and time.monotonic() < end
-                time.sleep(0.01)
-            subprocess.run([sys.executable, "-W", "error", "send.py"],
-                           cwd=tmp_path, check=True, timeout=50,
-                           env={**os.environ, "UCX_LOG_LEVEL": "fatal"})
-            assert receiver.stdout.readline() == "7 [[0. 1. 2.]\n"
-        finally:
-            receiver.kill()
+@pytest.mark.parametrize("page, served, said", [
+    ("../README.md", "{'frame': 7} [[1. 1. 1.]", ""),
+    ("start/first-message.md", "{'frame': 7} [[1. 1. 1.]", ""),
+    ("start/two-hosts.md", "farm (480, 640, 3)", ""),
+    ("start/first-call.md", None, "[2. 4. 6.]\n")])
+def test_the_two_programs_of_a_page(page, served, said, tmp_path):
+    """As two processes. The first has no end: it is killed."""
+    server, client = [
+        re.sub(r'"(localhost|[\d.]*):\d+"', f'"unix://{tmp_path}/socket"', code)
+        for code in blocks_of(DOCS / page)]
+    assert "unix://" in server and "unix://" in client
+    tensormsg.save_key(str(tmp_path / "farm.key"), "farm")
+    (tmp_path / "server.py").write_text(server)
+    (tmp_path / "client.py").write_text(client)
+    with python("-u", "-W", "error", "server.py", cwd=tmp_path) as serving:
+        end = time.monotonic() + 50
+        while not (tmp_path / "socket").exists():
+            assert serving.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        assert run("client.py", cwd=tmp_path) == said
+        if served is not None:
+            assert serving.stdout.readline() == served + "\n"
