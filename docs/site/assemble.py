@@ -110,18 +110,28 @@ def contents():
         for title, pages in SECTIONS.items())
 
 
+def opening(header):
+    """The comment at the top of a header: its title, then its story as lines
+    of Markdown, with the code of it."""
+    first = re.search(r"^/\* tensormsg/\w+\.h - (.*?)\*/", header,
+                      re.MULTILINE | re.DOTALL)[1]
+    title, _, story = re.sub(r"^ \* ?", "", first, flags=re.MULTILINE
+                             ).partition("\n\n")
+    story = re.sub(r"(?:^    .+\n)+", lambda code:
+                   f"```c\n{re.sub(r'^    ', '', code[0], flags=re.MULTILINE)}"
+                   "```\n", story, flags=re.MULTILINE)
+    return " ".join(title.split()), story.strip()
+
+
 def write_c():
-    """A page for each header: its first line is the title, Doxygen's XML the
-    rest."""
+    """A page for each header: its first line is the title, then comes its
+    story, and Doxygen's XML is the rest."""
     titles = {}
     for path in sorted((SOURCE / "include/tensormsg").glob("*.h")):
-        first = re.search(r"^/\* tensormsg/\w+\.h - (.*?)\*/",
-                          path.read_text(encoding="utf-8"),
-                          re.MULTILINE | re.DOTALL)[1]
-        words = " ".join(first.replace("\n * ", " ").split())
-        titles[path.stem] = words[0].upper() + words[1:]
+        title, story = opening(path.read_text(encoding="utf-8"))
+        titles[path.stem] = title[0].upper() + title[1:]
         write(f"c/{path.stem}.md",
-              f"# tensormsg/{path.name}\n\n{titles[path.stem]}\n\n"
+              f"# tensormsg/{path.name}\n\n{titles[path.stem]}\n\n{story}\n\n"
               f"```{{doxygenfile}} {path.name}\n:project: tensormsg\n```\n")
     rows = "\n".join(f"| [`tensormsg/{stem}.h`]({stem}.md) | {title} |"
                      for stem, title in titles.items())

@@ -3,7 +3,8 @@
 
 A comment belongs to what follows it, or, where code stands before it on its
 line, to that. What Doxygen would take for a command is escaped, `code` is set
-as such, and "Errors:" and "Thread:" begin a paragraph.
+as such, and "Errors:" and "Thread:" begin a paragraph. The errors behind it, a
+line each, are a list.
 """
 
 import re
@@ -11,6 +12,8 @@ import sys
 
 COMMENT = re.compile(r"^(?P<code>[^\n]*?)/\*(?P<text>.*?)\*/",
                      re.DOTALL | re.MULTILINE)
+# " *   NAME - when", whose further lines are set in by two more.
+ITEM = re.compile(r"^ \*   ([A-Z]\w+) - (.*(?:\n \*     \S.*)*)", re.MULTILINE)
 
 
 def marked(text):
@@ -19,6 +22,8 @@ def marked(text):
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"(?<=[.:)])\s+(?:\*\s+)?(Errors|Threads?)(?=[^.]{0,40}:)",
                   r"\n *\n * <b>\1</b>", text)
+    text = ITEM.sub(lambda item: f" * - <b>{item[1]}</b>: " +
+                    " ".join(item[2].replace("\n * ", " ").split()), text)
     lines = text.split("\n")
     out = []
     block = False

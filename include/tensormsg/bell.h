@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/bell.h - sends and receives of a prepared map that a GPU starts. */
+/* tensormsg/bell.h - sends and receives of a prepared map that a GPU starts.
+ *
+ * A bell ties a map to an endpoint. A CUDA stream or a kernel rings it: the map
+ * is sent, or the next map is received, and no thread of the application takes
+ * part.
+ *
+ *     tmsg_bell_create(endpoint, map, NULL, &bell);
+ *     tmsg_bell_warm(bell, 10000);
+ *     tmsg_bell_ring(bell, stream);  // when the stream comes here
+ *     tmsg_bell_await(bell, stream); // the stream may write again
+ *     tmsg_bell_destroy(bell);
+ */
 #ifndef TENSORMSG_BELL_H
 #define TENSORMSG_BELL_H
 

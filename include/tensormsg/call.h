@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/call.h - asking a peer by a method's name, and its reply. */
+/* tensormsg/call.h - calls: a map to a method of the peer, and its reply.
+ *
+ * A call sends a map to a method by its name, and gets a map back.
+ *
+ *     tmsg_endpoint_call(endpoint, "infer", map, NULL, &call);
+ *     tmsg_call_wait(call, 1000);
+ *     reply = tmsg_call_reply(call);
+ *     tmsg_call_destroy(call); // and the reply
+ */
 #ifndef TENSORMSG_CALL_H
 #define TENSORMSG_CALL_H
 

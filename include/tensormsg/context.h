@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/context.h - what the workers of a process share. */
+/* tensormsg/context.h - what the workers of a process share.
+ *
+ * A context holds limits, settings of UCX, keys, and the thread that notices
+ * silent peers. One context is enough for a process. A worker that is created
+ * without a context gets its own.
+ *
+ *     tmsg_context_create(NULL, &context);
+ *     tmsg_worker_create(context, NULL, &worker);
+ *     tmsg_context_describe(context, &json); // the machine and the settings
+ *     tmsg_string_free(json);
+ *     tmsg_context_destroy(context);
+ */
 #ifndef TENSORMSG_CONTEXT_H
 #define TENSORMSG_CONTEXT_H
 

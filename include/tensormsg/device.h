@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/device.h - where memory lies, as DLPack 1.x names it. */
+/* tensormsg/device.h - where memory lies, as DLPack 1.x names it.
+ *
+ * A device is a type and an ordinal, and has a name.
+ *
+ *     tmsg_device_parse("cuda:1", &device);
+ *     tmsg_device_format(device, name, sizeof(name));
+ */
 #ifndef TENSORMSG_DEVICE_H
 #define TENSORMSG_DEVICE_H
 

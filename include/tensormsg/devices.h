@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/devices.h - which devices there are, and by which number a table
- * calls them. See docs/reference/devices.md. */
+/* tensormsg/devices.h - the devices of this machine, and their numbers in a
+ * device table.
+ *
+ * A list of devices is made once and does not change. See
+ * docs/reference/devices.md.
+ *
+ *     tmsg_devices_create(NULL, &devices);
+ *     for (size_t i = 0; i < tmsg_devices_size(devices); i++) {
+ *         tmsg_devices_at(devices, i, &info);
+ *     }
+ *     tmsg_devices_destroy(devices);
+ */
 #ifndef TENSORMSG_DEVICES_H
 #define TENSORMSG_DEVICES_H
 

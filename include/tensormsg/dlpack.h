@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/dlpack.h - tensors from and to other libraries, as DLPack has them.
+/* tensormsg/dlpack.h - tensors from and to other libraries, by DLPack.
  *
- * dlpack.h itself is not needed here, nor shipped: whoever fills in or reads
- * these structs includes one of his own, of any version. DLManagedTensor is
- * what everybody knows; DLManagedTensorVersioned (DLPack 1.0) can say in
- * addition that a tensor is read-only. */
+ * A tensor of another library goes into a map without a copy, and a tensor of a
+ * map goes out to another library without one.
+ *
+ *     tmsg_map_add_dlpack(map, "image", managed);
+ *     tmsg_endpoint_send_wait(endpoint, map, NULL, 1000);
+ *     tmsg_map_to_dlpack(tmsg_message_map(message), "image", &managed);
+ *     tmsg_message_destroy(message); // the tensor keeps the memory
+ *     tmsg_dlpack_destroy(managed);
+ */
 #ifndef TENSORMSG_DLPACK_H
 #define TENSORMSG_DLPACK_H
 
@@ -15,6 +20,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* dlpack.h itself is not needed here, nor shipped: whoever fills in or reads
+ * these structs includes one of his own, of any version. DLManagedTensor is
+ * what everybody knows; DLManagedTensorVersioned (DLPack 1.0) can say in
+ * addition that a tensor is read-only. */
 
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;

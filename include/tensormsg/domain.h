@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/domain.h - kinds of memory, each one table of functions. */
+/* tensormsg/domain.h - kinds of memory, each one table of functions.
+ *
+ * A domain is memory that one driver reaches: the host's, CUDA's, or another
+ * one that an application adds. docs/reference/domains.md tells how to add one.
+ *
+ *     tmsg_domain_register(&table);     // a domain of the application's own
+ *     tmsg_domain_use(device);          // the library may allocate there
+ *     tmsg_memory_query(data, &memory); // what is this memory?
+ *     tmsg_domain_find(memory.device, &domain);
+ */
 #ifndef TENSORMSG_DOMAIN_H
 #define TENSORMSG_DOMAIN_H
 

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/dtype.h - element types, as DLPack 1.x names them. */
+/* tensormsg/dtype.h - element types, as DLPack 1.x names them.
+ *
+ * A dtype is a code, a number of bits and a number of lanes, and has a name.
+ *
+ *     tmsg_dtype_parse("float32", &dtype);
+ *     tmsg_dtype_check(dtype);
+ *     tmsg_dtype_format(dtype, name, sizeof(name));
+ */
 #ifndef TENSORMSG_DTYPE_H
 #define TENSORMSG_DTYPE_H
 

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/endpoint.h - a connection to one peer. */
+/* tensormsg/endpoint.h - a connection to one peer.
+ *
+ * An endpoint sends maps to its peer and receives maps from it. It comes from
+ * tmsg_endpoint_connect(), or from a listener.
+ *
+ *     tmsg_endpoint_connect(worker, "tcp://10.0.0.7:4000", NULL, &endpoint);
+ *     tmsg_endpoint_send(endpoint, map, NULL, &request);
+ *     tmsg_endpoint_recv(endpoint, 1000, &message);
+ *     tmsg_endpoint_close_wait(endpoint, 1000); // both sides have everything
+ *     tmsg_endpoint_destroy(endpoint);
+ */
 #ifndef TENSORMSG_ENDPOINT_H
 #define TENSORMSG_ENDPOINT_H
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/file.h - tensor maps in .safetensors, .npz and .npy files. */
+/* tensormsg/file.h - tensor maps in .safetensors, .npz and .npy files.
+ *
+ * A file is loaded as a map, and a map is saved as a file. The file's name says
+ * its format.
+ *
+ *     tmsg_file_load("model.safetensors", NULL, &map);
+ *     tmsg_file_save(map, "model.npz", NULL);
+ *     tmsg_map_destroy(map);
+ */
 #ifndef TENSORMSG_FILE_H
 #define TENSORMSG_FILE_H
 

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/incoming.h - a message before its payload is taken. */
+/* tensormsg/incoming.h - a message before its payload is received.
+ *
+ * A worker with on_header asks the application where the tensors of each
+ * message go. These are the calls of such a callback.
+ *
+ *     described = tmsg_incoming_map(incoming); // names, dtypes, shapes
+ *     tmsg_incoming_place(incoming, 0, data, capacity, NULL);
+ *     tmsg_incoming_choose_name(incoming, "mask", device, stream);
+ *     tmsg_incoming_refuse(incoming, TMSG_ERR_BUSY, "no room for images");
+ */
 #ifndef TENSORMSG_INCOMING_H
 #define TENSORMSG_INCOMING_H
 

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/interceptor.h - what sees every call and stream of a worker. */
+/* tensormsg/interceptor.h - hooks that see every call and stream of a
+ * worker.
+ *
+ * An interceptor stands between the application and its calls: it refuses,
+ * logs, counts, or adds metadata. See docs/reference/interceptors.md.
+ *
+ *     tmsg_worker_intercept(worker, TMSG_SIDE_CALLER, &hooks);
+ *     // in its `begin`
+ *     tmsg_intercepted_get_meta(seen, "token", &value);
+ *     tmsg_intercepted_set_string(seen, "token", "4711");
+ *     tmsg_intercepted_refuse(seen, TMSG_ERR_REFUSED, "no token");
+ */
 #ifndef TENSORMSG_INTERCEPTOR_H
 #define TENSORMSG_INTERCEPTOR_H
 

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/json.h - a map, or a captured header, as JSON to look at. */
+/* tensormsg/json.h - a map, or a captured header, as JSON to look at.
+ *
+ * JSON has the names, dtypes, shapes and metadata of a map, and no tensor data.
+ *
+ *     tmsg_map_to_json(map, &json);
+ *     puts(json);
+ *     tmsg_string_free(json);
+ */
 #ifndef TENSORMSG_JSON_H
 #define TENSORMSG_JSON_H
 

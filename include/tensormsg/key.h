@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/key.h - the keys by which peers prove who they are. */
+/* tensormsg/key.h - the keys by which peers prove who they are.
+ *
+ * A keyring holds keys, each with the name of a principal. A side with a
+ * keyring takes no peer that has none of its keys.
+ *
+ *     tmsg_keyring_create(&keyring);
+ *     tmsg_keyring_load(keyring, "farm.key");
+ *     context_params.keyring = keyring; // with TMSG_CONTEXT_PARAM_KEYRING
+ *     tmsg_context_create(&context_params, &context);
+ *     tmsg_keyring_destroy(keyring); // the context keeps it
+ */
 #ifndef TENSORMSG_KEY_H
 #define TENSORMSG_KEY_H
 

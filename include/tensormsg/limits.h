@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/limits.h - the bounds that everything from a peer is held to. */
+/* tensormsg/limits.h - bounds for everything that comes from a peer.
+ *
+ * Limits are given to a context. A field whose bit is not set keeps its
+ * default.
+ *
+ *     limits.field_mask = TMSG_LIMIT_ALL;
+ *     tmsg_limits_default(&limits);
+ *     limits.message_bytes = 1 << 30;
+ *     context_params.limits = &limits; // with TMSG_CONTEXT_PARAM_LIMITS
+ *     tmsg_context_create(&context_params, &context);
+ */
 #ifndef TENSORMSG_LIMITS_H
 #define TENSORMSG_LIMITS_H
 

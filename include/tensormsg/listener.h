@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/listener.h - accepts connections at a URL. */
+/* tensormsg/listener.h - accepts connections at a URL.
+ *
+ * A listener belongs to a worker. Its peers send to that worker.
+ *
+ *     tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
+ *     puts(tmsg_listener_url(listener)); // with the port that was picked
+ *     tmsg_worker_recv(worker, -1, &message);
+ *     peer = tmsg_message_endpoint(message);
+ *     tmsg_listener_destroy(listener);
+ */
 #ifndef TENSORMSG_LISTENER_H
 #define TENSORMSG_LISTENER_H
 

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/log.h - where the library's log lines go. */
+/* tensormsg/log.h - where the library's log lines go.
+ *
+ * The library logs nothing unless a program or the variable TENSORMSG_LOG asks
+ * for it.
+ *
+ *     tmsg_log_set(TMSG_LOG_WARN, NULL, NULL); // to standard error
+ *     tmsg_log_set_ucx(log_line, NULL);        // UCX's lines to a function
+ */
 #ifndef TENSORMSG_LOG_H
 #define TENSORMSG_LOG_H
 

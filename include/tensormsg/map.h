@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/map.h - the tensor map: what travels. */
+/* tensormsg/map.h - the tensor map: what travels.
+ *
+ * A map is an ordered set of named tensors, with metadata (meta.h). It is what
+ * Python calls dict[str, ndarray].
+ *
+ *     tmsg_map_create(&map);
+ *     tmsg_map_add_array(map, "image", pixels, "uint8", 3, shape);
+ *     tmsg_endpoint_send_wait(endpoint, map, NULL, 1000);
+ *     tmsg_map_destroy(map);
+ *     // and at the receiver:
+ *     tmsg_map_find_array(received, "image", "uint8", 3, &tensor);
+ */
 #ifndef TENSORMSG_MAP_H
 #define TENSORMSG_MAP_H
 

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/message.h - a map that has arrived. */
+/* tensormsg/message.h - a map that has arrived, with its sender.
+ *
+ * A message comes from tmsg_worker_recv(), tmsg_endpoint_recv() or a worker's
+ * handler, and belongs to who received it.
+ *
+ *     tmsg_worker_recv(worker, 1000, &message);
+ *     received = tmsg_message_map(message);
+ *     peer = tmsg_message_endpoint(message); // to answer
+ *     tmsg_message_destroy(message);         // and its tensors
+ */
 #ifndef TENSORMSG_MESSAGE_H
 #define TENSORMSG_MESSAGE_H
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/meta.h - the typed key/values that travel beside the tensors. */
+/* tensormsg/meta.h - typed keys and values that travel beside the tensors.
+ *
+ * Metadata belongs to a map and travels with it.
+ *
+ *     tmsg_map_set_i64(map, TMSG_META_FRAME, 7);
+ *     tmsg_map_set_string(map, "model", "small");
+ *     tmsg_map_get_i64(received, TMSG_META_FRAME, &frame);
+ *     tmsg_map_get_string(received, "model", &text);
+ */
 #ifndef TENSORMSG_META_H
 #define TENSORMSG_META_H
 

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/metrics.h - how many calls there were, how they ended, and how long
- * they took. */
+/* tensormsg/metrics.h - how many calls there were, how they ended, and how
+ * long they took.
+ *
+ * A worker counts its calls and streams, by method and side, once it is asked
+ * to.
+ *
+ *     tmsg_metrics_start(worker);
+ *     tmsg_metrics_read(worker, TMSG_SIDE_SERVER, "infer", &metrics);
+ *     tmsg_metrics_latency(worker, TMSG_SIDE_SERVER, "infer", 990000, &p99_ns);
+ *     tmsg_metrics_text(worker, &written); // for Prometheus
+ *     tmsg_string_free(written);
+ */
 #ifndef TENSORMSG_METRICS_H
 #define TENSORMSG_METRICS_H
 

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/offer.h - a map that peers fetch when they like. */
+/* tensormsg/offer.h - a map that peers fetch when they like.
+ *
+ * An offer is a map that its owner keeps. Peers fetch it by its name or its
+ * key, whole or in part, until the owner withdraws it. See
+ * docs/reference/offers.md.
+ *
+ *     tmsg_offer_create(worker, map, &offer_params, &offer); // the owner
+ *     tmsg_endpoint_fetch_name(endpoint, "weights", 0, NULL, &call);
+ *     tmsg_call_wait(call, 60000); // a peer
+ *     reply = tmsg_call_reply(call);
+ *     tmsg_offer_withdraw(offer, 1000);
+ */
 #ifndef TENSORMSG_OFFER_H
 #define TENSORMSG_OFFER_H
 

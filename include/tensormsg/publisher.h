@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg/publisher.h - one map to many peers, none of which slows
- * another. */
+ * another.
+ *
+ * A publisher sends each map to all of its subscribers, which are endpoints.
+ * See docs/reference/publish.md.
+ *
+ *     tmsg_publisher_create(worker, NULL, &publisher);
+ *     listener_params.on_accept = tmsg_publisher_accept;
+ *     listener_params.on_accept_arg = publisher; // who connects is added
+ *     tmsg_publisher_publish(publisher, map, NULL, NULL);
+ *     tmsg_publisher_destroy(publisher);
+ */
 #ifndef TENSORMSG_PUBLISHER_H
 #define TENSORMSG_PUBLISHER_H
 

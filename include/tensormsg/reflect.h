@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/reflect.h - which methods a peer has, and how it is. */
+/* tensormsg/reflect.h - which methods a peer has, and how its server is.
+ *
+ * A server tells its peers which methods it has and whether it is healthy.
+ *
+ *     tmsg_endpoint_methods(endpoint, 1000, &methods);
+ *     tmsg_methods_at(methods, 0, &method_info);
+ *     tmsg_methods_destroy(methods);
+ *     tmsg_endpoint_health(endpoint, NULL, 1000, &health);
+ *     tmsg_server_set_health(server, NULL, TMSG_HEALTH_NOT_SERVING);
+ */
 #ifndef TENSORMSG_REFLECT_H
 #define TENSORMSG_REFLECT_H
 

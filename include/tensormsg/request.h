@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/request.h - an operation that goes on after its call returned. */
+/* tensormsg/request.h - an operation that goes on after its call has
+ * returned.
+ *
+ * A request is a handle on a send, a connect or a close. Whoever does not want
+ * to wait passes NULL for it.
+ *
+ *     tmsg_endpoint_send(endpoint, map, NULL, &request);
+ *     while (tmsg_request_test(request) == TMSG_IN_PROGRESS) {
+ *         tmsg_worker_progress(worker); // or tmsg_request_wait()
+ *     }
+ *     tmsg_request_destroy(request);
+ */
 #ifndef TENSORMSG_REQUEST_H
 #define TENSORMSG_REQUEST_H
 

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/server.h - methods that peers may call. */
+/* tensormsg/server.h - methods that peers may call.
+ *
+ * A server answers the calls that come to one worker.
+ *
+ *     tmsg_server_create(worker, NULL, &server);
+ *     tmsg_server_register(server, "infer", infer, NULL, NULL);
+ *     tmsg_task_reply(task, tmsg_task_map(task), NULL); // in infer()
+ *     tmsg_server_drain(server, 1000);
+ *     tmsg_server_destroy(server);
+ */
 #ifndef TENSORMSG_SERVER_H
 #define TENSORMSG_SERVER_H
 

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/shareable.h - memory that can be lent to peers, not copied. */
+/* tensormsg/shareable.h - memory that can be lent to peers instead of being
+ * copied.
+ *
+ * A peer on the same machine reads tensors in shareable memory where they lie.
+ * See docs/reference/loans.md.
+ *
+ *     tmsg_shareable_alloc(bytes, NULL, &memory_block);
+ *     tmsg_map_add_array(map, "image", memory_block, "uint8", 3, shape);
+ *     send_params.flags = TMSG_SEND_LEND; // with TMSG_SEND_PARAM_FLAGS
+ *     tmsg_endpoint_send(endpoint, map, &send_params, &request);
+ *     tmsg_shareable_free(memory_block);
+ */
 #ifndef TENSORMSG_SHAREABLE_H
 #define TENSORMSG_SHAREABLE_H
 

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/signature.h - what a method takes and gives. */
+/* tensormsg/signature.h - what a method takes and gives.
+ *
+ * A signature is a text that lists tensors and metadata of the request and of
+ * the reply. A server checks it for each call (server.h); this object checks a
+ * map by hand.
+ *
+ *     tmsg_signature_parse("(x: float32[n]) -> (y: float32[n])", &signature);
+ *     tmsg_signature_check_inputs(signature, map);
+ *     tmsg_signature_check_outputs(signature, map, reply);
+ *     tmsg_signature_destroy(signature);
+ */
 #ifndef TENSORMSG_SIGNATURE_H
 #define TENSORMSG_SIGNATURE_H
 

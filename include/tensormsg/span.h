@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg/span.h - calls as spans of a trace that goes through many
- * programs. */
+ * programs.
+ *
+ * A worker that traces makes a span of each call, and passes its trace on to
+ * the peer. See docs/reference/interceptors.md.
+ *
+ *     tmsg_worker_trace(worker, &tracer_params); // with on_span
+ *     tmsg_trace_context_parse(parent, NULL, &trace);
+ *     tmsg_trace_set_current(&trace);
+ *     tmsg_endpoint_call(endpoint, "infer", map, NULL, &call); // its child
+ */
 #ifndef TENSORMSG_SPAN_H
 #define TENSORMSG_SPAN_H
 

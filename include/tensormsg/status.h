@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/status.h - what a call answers, and the words that go with it. */
+/* tensormsg/status.h - what a call answers, and the words that go with it.
+ *
+ * A function that can fail returns a status. TMSG_OK is 0, and failures are
+ * negative.
+ *
+ *     status = tmsg_worker_recv(worker, 1000, &message);
+ *     if (status != TMSG_OK) {
+ *         fprintf(stderr, "%s: %s\n", tmsg_status_name(status),
+ *                 tmsg_error_message());
+ *     }
+ */
 #ifndef TENSORMSG_STATUS_H
 #define TENSORMSG_STATUS_H
 

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/stream.h - streams of maps between a caller and a method. */
+/* tensormsg/stream.h - streams of maps between a caller and a method.
+ *
+ * A stream is a call with many messages in both directions. See
+ * docs/reference/streams.md.
+ *
+ *     tmsg_endpoint_open_stream(endpoint, "tokens", map, NULL, &call_stream);
+ *     tmsg_call_stream_send(call_stream, map, NULL, NULL);
+ *     tmsg_call_stream_finish(call_stream);
+ *     tmsg_call_stream_recv(call_stream, 1000, &message); // NULL at the end
+ *     tmsg_call_stream_destroy(call_stream);
+ */
 #ifndef TENSORMSG_STREAM_H
 #define TENSORMSG_STREAM_H
 

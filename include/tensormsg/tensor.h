@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/tensor.h - what describes one tensor: DLPack's fields. */
+/* tensormsg/tensor.h - the descriptor of one tensor: DLPack's fields.
+ *
+ * A descriptor says where a tensor's data lie and what they are. It owns
+ * nothing.
+ *
+ *     tmsg_map_find(map, "image", &tensor);
+ *     tmsg_tensor_bytes(&tensor, &tensor_bytes);
+ *     if (!tmsg_tensor_is_contiguous(&tensor)) {
+ *         tmsg_tensor_pack(&tensor, buffer); // in C order
+ *     }
+ */
 #ifndef TENSORMSG_TENSOR_H
 #define TENSORMSG_TENSOR_H
 

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg/tls.h - the certificates by which peers of tls:// prove who they
- * are. */
+ * are.
+ *
+ * Certificates are given to listeners and endpoints of tls:// URLs. See
+ * docs/reference/tls.md.
+ *
+ *     tmsg_tls_create(&tls_params, &tls); // with ca, cert and key
+ *     endpoint_params.tls = tls;          // with TMSG_ENDPOINT_PARAM_TLS
+ *     tmsg_endpoint_connect(worker, url, &endpoint_params, &endpoint);
+ *     tmsg_tls_reload(tls); // when the files have changed
+ *     tmsg_tls_destroy(tls);
+ */
 #ifndef TENSORMSG_TLS_H
 #define TENSORMSG_TLS_H
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/trace.h - what happens to each message, and when. */
+/* tensormsg/trace.h - what happens to each message, and when.
+ *
+ * A context with on_trace calls the application at each step of each message.
+ *
+ *     context_params.on_trace = on_trace; // with TMSG_CONTEXT_PARAM_ON_TRACE
+ *     tmsg_context_create(&context_params, &context);
+ */
 #ifndef TENSORMSG_TRACE_H
 #define TENSORMSG_TRACE_H
 

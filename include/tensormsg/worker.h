@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/worker.h - the progress engine that owns every endpoint. */
+/* tensormsg/worker.h - the progress engine that owns every endpoint.
+ *
+ * A worker moves the messages of its listeners and endpoints. Nothing happens
+ * unless somebody drives it: a call that waits, a loop, or a thread of its own.
+ *
+ *     tmsg_worker_create(NULL, NULL, &worker);
+ *     tmsg_listener_create(worker, "tcp://:4000", NULL, NULL);
+ *     tmsg_worker_recv(worker, -1, &message); // drives it, and waits
+ *     tmsg_message_destroy(message);
+ *     tmsg_worker_destroy(worker);
+ */
 #ifndef TENSORMSG_WORKER_H
 #define TENSORMSG_WORKER_H
 
