@@ -536,6 +536,32 @@ def test_the_table_of_documents_has_all():
             f"({name})" in table, page
 
 
+def rows_of(table):
+    """{first cell, without **: the other cells} of a table."""
+    cells = ([cell.strip(" *") for cell in line.strip("|").split("|")]
+             for line in table.splitlines() if line.startswith("|"))
+    return {first: others for first, *others in cells}
+
+
+def test_the_figures_of_the_readme_are_those_of_the_run_that_it_names():
+    text = TEXT["README.md"]
+    run = (SOURCE / re.search(r"\(bench/results/.*?\)", text)[0].strip("()")
+           ).read_text()
+    maps = [rows_of(run.partition(f"## {name}, shm\n")[2].partition("\n##")[0])
+            for name in ("robot-observation", "resnet50-state-dict")]
+    _, table, ray = re.split(r"\n\n(?=\|)", text)
+    beside = {"tensormsg, C": "tensormsg", "UCXX, C++": "UCXX C++",
+              "ZeroMQ, C": "ZeroMQ", "gRPC, C++": "gRPC C++"}
+    for way, said in list(rows_of(table).items())[2:]:
+        for measured, ms in zip(maps, said):
+            us = float(measured[beside.get(way, way)][0].replace(",", ""))
+            assert float(f"{us / 1000:.2g}") == float(ms) or \
+                round(us / 1000) == float(ms), way
+    engines = TEXT["docs/understand/engines.md"]
+    for way, (ms,) in list(rows_of(ray).items())[2:]:
+        assert re.search(rf"\b{ms}\b", engines), way
+
+
 def written(folder, *kinds):
     """The words of the sources in a folder."""
     return {word for kind in kinds for path in (SOURCE / folder).glob(kind)
