@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 mkdir -p "$1/docs"
 out=$(cd "$1/docs" && pwd)
 python=build/docs-venv/bin/python
-[ -x "$python" ] && command -v doxygen > /dev/null || {
+[ -x "$python" ] && command -v doxygen > /dev/null &&
+    command -v dot > /dev/null || {
     echo "docs.sh: scripts/setup.sh docs installs what this takes" >&2
     exit 1
 }

@@ -93,6 +93,7 @@ EOF
     docs) cat <<'EOF' ;;
 doxygen            reads the public headers for the documentation site
 groff-base         reads the man page for it
+graphviz           draws its pictures
 python3-venv       build/docs-venv: Sphinx, which makes the site
 ca-certificates    lets pip reach its index
 EOF

@@ -9,11 +9,16 @@ the first page, and has the table of contents behind it.
 """
 
 import ast
+import functools
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+
+import pictures
+import rooms
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -184,29 +189,37 @@ def python_page():
         "   :inherited-members:\n" for name in further))
 
 
+@functools.cache
+def plotted(source):
+    """What bench/plot.py draws of figures, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = subprocess.run(
+            [sys.executable, str(SOURCE / "bench/plot.py"), str(source),
+             f"{folder}/plot"],
+            check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        return {path.stem.removeprefix("plot-"): path.read_text("utf-8")
+                for path in map(pathlib.Path, drawn.stdout.splitlines())}
+
+
 def figures(page):
-    """What bench/plot.py draws of the figures beside a page of bench/results."""
+    """The pictures of the JSON beside a page of bench/results."""
     path = (SOURCE / page).with_suffix(".json")
-    if OUT is None or page not in RESULTS or not path.exists():
+    if page not in RESULTS or not path.exists():
         return ""
-    out = (OUT / page).with_suffix("")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    drawn = subprocess.run(
-        [sys.executable, str(SOURCE / "bench/plot.py"), str(path), str(out)],
-        check=True, capture_output=True, text=True, encoding="utf-8").stdout
-    return "".join(f"\n![{name.stem}]({name.name})\n"
-                   for name in map(pathlib.Path, drawn.splitlines()))
+    return "".join(pictures.inline(svg, name, name)
+                   for name, svg in plotted(path).items())
 
 
 def drawn(page, text):
-    """The page with its picture of the rooms of src/am."""
-    if OUT is None or "<!-- rooms -->" not in text:
+    """A page with its pictures."""
+    if OUT is None:
         return text
-    (OUT / page).parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, str(SOURCE / "docs/site/rooms.py"),
-                    str(SOURCE / "src/am/ROOMS"),
-                    str((OUT / page).with_name("rooms.svg"))], check=True)
-    return text.replace("<!-- rooms -->", "![The rooms of src/am](rooms.svg)")
+    plots = SOURCE / "bench/results"
+    return pictures.drawn(text, {
+        "rooms": lambda: rooms.picture(SOURCE / "src/am/ROOMS"),
+        **{name: lambda name=name: plotted(plots)[name]
+           for name in ("latency", "bandwidth", "peers", "cores")},
+    }) + figures(page)
 
 
 def main():
@@ -225,8 +238,7 @@ def main():
             for i, part in enumerate(text.split("```")))
         if page == "README.md":
             text += contents()
-        text = drawn(page, text) + figures(page)
-        write(SHOWN.get(page, page), text)
+        write(SHOWN.get(page, page), drawn(page, text))
     write("python.rst", python_page())
 
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""rooms.py ROOMS OUT.svg: draws the rooms of src/am, lowest at the bottom, and
-the tables by which a room calls one above it, as arrows at the right."""
+"""Draws the rooms of src/am, the lowest at the bottom, and the tables by which a
+room calls one above it, as arrows at the right."""
 
 import html
-import pathlib
 import re
-import sys
 
 ROW, NAME, WIDTH, TURN = 30, 90, 900, 26  # pixels; of an arrow, beside the last
 
@@ -29,7 +27,8 @@ def draw(rooms, tables, folder):
     middle = {name: height - ROW * (i + 1) + ROW // 2 - 4
               for i, (name, _) in enumerate(rooms)}
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-           f'height="{height}" font-family="sans-serif" font-size="14" '
+           f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
+           'font-size="14" '
            'fill="currentColor">',
            '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" '
            'refY="4" orient="auto"><path d="M0,0 L8,4 L0,8" fill="none" '
@@ -52,12 +51,7 @@ def draw(rooms, tables, folder):
     return "\n".join(out) + "\n</svg>\n"
 
 
-def main():
-    source = pathlib.Path(sys.argv[1])
+def picture(source):
+    """An SVG of the file src/am/ROOMS."""
     rooms, tables = read(source.read_text(encoding="utf-8"))
-    pathlib.Path(sys.argv[2]).write_text(draw(rooms, tables, source.parent),
-                                         encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return draw(rooms, tables, source.parent)
