@@ -387,7 +387,8 @@ TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
  * an allocation and, where UCX can do it (tensormsg/incoming.h), without a
  * copy. What is in `map` alone keeps its data; what is in the message alone
  * goes where it would go without; what on_header has placed stays there. The
- * message's map says where each tensor is.
+ * message's map says where each tensor is. To get the data alone, which costs
+ * less, pass NULL as message_p: the message ends before this returns.
  *
  * A message that arrives while this waits is received into `map` at once, one
  * that was here before is copied into it. If a tensor has another dtype, shape

@@ -13,9 +13,14 @@ static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
 
-/* Makes a text the message. `length` is the length that it was to have. */
+/* Makes a text the message. `length` is the length that it was to have. Who
+ * polls gets the same text all the time: what is shown of a message is that
+ * message. */
 static void set_message(char *text, size_t length)
 {
+    if (length < TMSG_ERROR_BYTES && strcmp(text, message) == 0) {
+        return;
+    }
     (void)tmsg_shown_fit(text, TMSG_ERROR_BYTES, length >= TMSG_ERROR_BYTES);
     strcpy(message, text);
 }

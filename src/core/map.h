@@ -254,6 +254,9 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
  * (the message names two tensors that overlap), NO_MEMORY. */
 tmsg_status_t tmsg_map_check_apart(const tmsg_map_t *map);
 
+/* Returns whether that check has passed, and the map did not change since. */
+bool tmsg_map_is_apart(const tmsg_map_t *map);
+
 /* Returns an estimate of the bytes that a map takes without its tensors'
  * data. */
 uint64_t tmsg_map_memory(const tmsg_map_t *map);

@@ -104,12 +104,17 @@ static tmsg_status_t check_sorted(const tmsg_map_t *map, span_t *spans)
     return TMSG_OK;
 }
 
+bool tmsg_map_is_apart(const tmsg_map_t *map)
+{
+    return atomic_load_explicit(&map->apart, memory_order_relaxed);
+}
+
 tmsg_status_t tmsg_map_check_apart(const tmsg_map_t *map)
 {
     tmsg_status_t status = TMSG_OK;
     span_t *spans;
 
-    if (atomic_load_explicit(&map->apart, memory_order_relaxed)) {
+    if (tmsg_map_is_apart(map)) {
         return TMSG_OK;
     }
     if (!spans_ascend(map)) {

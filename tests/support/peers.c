@@ -468,7 +468,8 @@ bool receiving_has_ended(void *arg)
     receiving_t *receiving = arg;
 
     receiving->status = tmsg_endpoint_recv_into(
-        receiving->pair->to_b, receiving->map, 0, &receiving->message);
+        receiving->pair->to_b, receiving->map, 0,
+        receiving->unwanted ? NULL : &receiving->message);
     return receiving->status != TMSG_ERR_TIMED_OUT &&
            receiving->status != TMSG_CANCEL_PENDING;
 }

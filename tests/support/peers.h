@@ -139,6 +139,7 @@ typedef struct {
     const tmsg_map_t *map;
     tmsg_status_t status;
     tmsg_message_t *message;
+    bool unwanted; /* the message is not asked for */
 } receiving_t;
 
 bool receiving_has_ended(void *receiving);

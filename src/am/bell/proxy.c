@@ -161,7 +161,7 @@ static void run_receive(tmsg_due_t *due)
         (bell->ending || tmsg_posted_is_settled(bell->endpoint))) {
         status = tmsg_posted_settle(bell->endpoint, bell->map,
                                     bell->ending ? TMSG_ERR_CANCELED : TMSG_OK,
-                                    &message, &spent);
+                                    false, &message, &spent);
         bell->posted = status == TMSG_CANCEL_PENDING;
     } else if (status == TMSG_OK) {
         status = TMSG_IN_PROGRESS;
@@ -265,7 +265,8 @@ void tmsg_bells_finish(tmsg_worker_t *worker, bool drained)
 
         if (bell->posted) {
             (void)tmsg_posted_settle(bell->endpoint, bell->map,
-                                     TMSG_ERR_CANCELED, &message, &spent);
+                                     TMSG_ERR_CANCELED, false, &message,
+                                     &spent);
         }
         tmsg_bell_fail(bell, TMSG_ERR_CANCELED, "the worker was destroyed");
         unlist(bell);

@@ -114,11 +114,53 @@ static void end_copied_loan(tmsg_message_t *message)
     tmsg_message_copied_loan(message);
 }
 
+/* Returns whether a message has come by its channel's template, and its tensors
+ * lie as those of `map`, each at the position of its namesake. */
+static bool is_alike(const tmsg_message_t *message, const tmsg_map_t *map)
+{
+    const tmsg_map_t *layout = tmsg_map_layout(message->map);
+
+    return message->by_template != 0 &&
+           (tmsg_map_stamp_known(map) == tmsg_map_stamp(layout) ||
+            tmsg_map_has_layout(map, layout));
+}
+
+/* Copies the few bytes of such a message. */
+static void copy_alike(const tmsg_message_t *message, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *from = tmsg_map_entries(message->map);
+    const tmsg_map_entry_t *to = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (from[i].bytes > 0) {
+            memcpy(to[i].tensor.data, from[i].tensor.data, from[i].bytes);
+        }
+    }
+}
+
+/* Gives the tensors of such a message their places in `map`. */
+static void place_alike(tmsg_message_t *message, const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *to = tmsg_map_entries(map);
+    tmsg_map_entry_t *entries = tmsg_map_placing(message->map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        entries[i].tensor.data = to[i].tensor.data;
+    }
+}
+
 static tmsg_status_t copy_into(tmsg_message_t *message, const tmsg_map_t *map)
 {
     bool checked = message->loan != NULL && message->extra.checksum != NULL;
-    tmsg_status_t status = tmsg_map_match_copy(
-        message->map, map, checked ? check_copied : NULL, message);
+    tmsg_status_t status;
+
+    if (is_alike(message, map)) {
+        copy_alike(message, map);
+        place_alike(message, map);
+        return TMSG_OK;
+    }
+    status = tmsg_map_match_copy(message->map, map,
+                                 checked ? check_copied : NULL, message);
 
     if (status == TMSG_OK && message->loan != NULL) {
         end_copied_loan(message);
@@ -281,6 +323,9 @@ static tmsg_status_t check_postable(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
+    if (tmsg_map_is_apart(map)) { /* all of this was looked for before */
+        return TMSG_OK;
+    }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
@@ -442,7 +487,8 @@ static int time_left(int timeout_ms, uint64_t begun_ns)
 static tmsg_status_t await_message(tmsg_endpoint_t *endpoint,
                                    const tmsg_map_t *map, int timeout_ms)
 {
-    bool foreign = has_foreign(map);
+    const tmsg_posted_t *posted = &endpoint->rx.posted;
+    bool foreign = posted->map != NULL && posted->foreign;
     uint64_t begun_ns = foreign ? tmsg_now_ns() : 0;
     tmsg_status_t status =
         tmsg_worker_until(endpoint->worker, is_settled, endpoint, timeout_ms,
@@ -453,13 +499,34 @@ static tmsg_status_t await_message(tmsg_endpoint_t *endpoint,
                : status;
 }
 
+/* Returns whether a message may be copied into the map. Does so at once, and
+ * keeps the message's places, if that is small and the message not `wanted`:
+ * *copied_p. */
+static tmsg_status_t check_ready(const tmsg_message_t *message,
+                                 const tmsg_map_t *map, bool wanted,
+                                 bool *copied_p)
+{
+    tmsg_status_t status;
+
+    if (is_alike(message, map)) {
+        if (!wanted) {
+            copy_alike(message, map);
+            *copied_p = true;
+        }
+        return TMSG_OK;
+    }
+    status = tmsg_map_match_check(message->map, map);
+    return status == TMSG_OK ? tmsg_map_match_can_copy(message->map, map)
+                             : status;
+}
+
 /* Decides what the wait has come to. The map is released, or goes to a message
  * that *copy_p says is still to be copied into it. *spent_p is a map to release
  * after that. */
 static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, tmsg_status_t status,
-                                 tmsg_message_t **message_p, bool *copy_p,
-                                 const tmsg_map_t **spent_p)
+                                 bool wanted, tmsg_message_t **message_p,
+                                 bool *copy_p, const tmsg_map_t **spent_p)
 {
     tmsg_posted_t *posted = &endpoint->rx.posted;
     tmsg_message_t *message = find_ready(endpoint, map);
@@ -469,13 +536,12 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
         return TMSG_CANCEL_PENDING;
     }
     if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
+        bool copied = false;
+
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
-        status = tmsg_map_match_check(message->map, map);
-        if (status == TMSG_OK) {
-            status = tmsg_map_match_can_copy(message->map, map);
-        }
-        *copy_p = status == TMSG_OK;
+        status = check_ready(message, map, wanted, &copied);
+        *copy_p = status == TMSG_OK && !copied;
     }
     if (status == TMSG_OK && message == NULL) {
         status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
@@ -515,12 +581,13 @@ static tmsg_status_t copy_taken(tmsg_message_t *message, const tmsg_map_t *map)
 
 tmsg_status_t tmsg_posted_settle(tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, tmsg_status_t status,
-                                 tmsg_message_t **message_p,
+                                 bool wanted, tmsg_message_t **message_p,
                                  const tmsg_map_t **spent_p)
 {
     bool copy = false;
 
-    status = settle_post(endpoint, map, status, message_p, &copy, spent_p);
+    status =
+        settle_post(endpoint, map, status, wanted, message_p, &copy, spent_p);
     return copy ? copy_taken(*message_p, map) : status;
 }
 
@@ -542,19 +609,17 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     status = tmsg_posted_post(endpoint, map, &stale);
     if (status == TMSG_OK) {
         status = await_message(endpoint, map, timeout_ms);
-        status = tmsg_posted_settle(endpoint, map, status, &message, &spent);
+        status = tmsg_posted_settle(endpoint, map, status, message_p != NULL,
+                                    &message, &spent);
     }
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
-    if (status != TMSG_OK && message != NULL) {
-        /* The message was taken all the same. */
+    if (message_p != NULL && status == TMSG_OK) {
+        *message_p = message;
+    } else { /* a message may have been taken all the same */
         tmsg_message_destroy(message);
-        message = NULL;
     }
     tmsg_posted_let_go(spent);
     tmsg_posted_let_go(stale);
-    if (message != NULL) {
-        *message_p = message;
-    }
     return status;
 }

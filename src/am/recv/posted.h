@@ -57,13 +57,14 @@ bool tmsg_posted_is_settled(const tmsg_endpoint_t *endpoint);
 
 /* Takes the message for a posted map, or, where `status` is an error, gives the
  * receive up. Device memory is written whatever its streams hold. The lock is
- * let go while the message is copied. *spent_p is a map to let go of. Errors:
- * those of tmsg_endpoint_recv_into(); there may be a *message_p all the same,
- * which is the caller's to destroy. CANCEL_PENDING: a message is under way into
- * the map, which stays posted. */
+ * let go while the message is copied. If it is not `wanted`, the caller
+ * destroys *message_p, whose map need not have the places. *spent_p is a map to
+ * let go of. Errors: those of tmsg_endpoint_recv_into(); there may be a
+ * *message_p all the same, which is the caller's to destroy. CANCEL_PENDING: a
+ * message is under way into the map, which stays posted. */
 tmsg_status_t tmsg_posted_settle(tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, tmsg_status_t status,
-                                 tmsg_message_t **message_p,
+                                 bool wanted, tmsg_message_t **message_p,
                                  const tmsg_map_t **spent_p);
 
 /* Without the lock, because the release function is the application's: releases

@@ -13,6 +13,7 @@
 #include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
 #include "am/recv/message.h"
+#include "am/recv/posted.h"
 #include "am/recv/receive.h"
 
 #define LINE_BYTES 64   /* bytes of a cache line */
@@ -35,13 +36,15 @@ static bool body_refers(const tmsg_message_t *message)
 }
 
 /* Returns whether neither the worker nor the application wants to be asked or
- * told. */
+ * told. A posted map may wait: later messages are copied into it. */
 static bool is_unwatched(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
 
     return !tmsg_budget_asks(message->budget) && message->raw == NULL &&
-           !tmsg_incoming_may_be_placed(message) &&
+           (!tmsg_incoming_may_be_placed(message) ||
+            (message->head.kind == TMSG_KIND_MAP &&
+             tmsg_posted_is_simple(message))) &&
            !tmsg_trace_is_on(endpoint) && endpoint->resume == NULL;
 }
 
@@ -76,8 +79,10 @@ void tmsg_template_note_in(tmsg_message_t *message,
     template->noted = message->noted + template->room_bytes;
     template->charge = message->charged;
     template->number = ++message->endpoint->worker->templates;
-    /* A payload that is not small does not lie in the record's room. */
-    message->laid = template->room_bytes == 0;
+    /* A payload that is not small, or that a posted map takes, does not lie in
+     * the record's room. */
+    message->laid =
+        template->room_bytes == 0 && !tmsg_incoming_may_be_placed(message);
 }
 
 /* Returns the channel that a message is for, or NULL. Does not judge the state
@@ -97,17 +102,20 @@ static tmsg_channel_t *find_template_channel(tmsg_ucx_t *ucx,
 }
 
 /* Returns whether the message of that number is the next one, waits for
- * nothing, and no abort, posted receive or fragment concerns it. */
+ * nothing, and no abort, receive into a device's memory or fragment concerns
+ * it. */
 static bool is_next_and_plain(const tmsg_channel_t *channel, uint32_t sequence)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
+    const tmsg_posted_t *posted = &endpoint->face->rx.posted;
 
     return sequence == channel->rx_sequence && channel->rx == NULL &&
            channel->overtook == NULL &&
            sequence - channel->rx_credited < endpoint->worker->queue_depth &&
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
-           endpoint->rx.aborts == 0 && endpoint->face->rx.posted.map == NULL &&
+           endpoint->rx.aborts == 0 &&
+           (posted->map == NULL || !posted->foreign) &&
            (endpoint->rx.kept_fragments.count == 0 ||
             !tmsg_fragments_precede(channel, sequence));
 }

@@ -193,6 +193,12 @@ static void expire_send(tmsg_timer_t *timer)
     give_up_send(send, TMSG_ERR_TIMED_OUT, why);
 }
 
+void tmsg_send_limit(tmsg_send_t *send, int32_t timeout_ms)
+{
+    send->timeout_ms = timeout_ms;
+    send->deadline_ns = tmsg_now_ns() + (uint64_t)timeout_ms * 1000000;
+}
+
 int32_t tmsg_send_ms_left(const tmsg_send_t *send)
 {
     uint64_t now = tmsg_now_ns();

@@ -15,6 +15,9 @@ void tmsg_send_cancel(tmsg_request_t *request);
  * work on the endpoint. */
 void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why);
 
+/* Gives a send its time from now on, in milliseconds. */
+void tmsg_send_limit(tmsg_send_t *send, int32_t timeout_ms);
+
 /* Sets the timer that gives a send up at its deadline. Does nothing for a send
  * that has no deadline or has ended. */
 void tmsg_send_set_timer(tmsg_send_t *send);

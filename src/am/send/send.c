@@ -297,8 +297,7 @@ static tmsg_status_t read_params_of_send(const tmsg_send_params_t *params,
                               send->timeout_ms);
     }
     if (send->timeout_ms > 0) {
-        send->deadline_ns =
-            tmsg_now_ns() + (uint64_t)send->timeout_ms * 1000000;
+        tmsg_send_limit(send, send->timeout_ms);
     }
     if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_FRAGMENTS ||
         send->wish.protocol < TMSG_PROTOCOL_AUTO ||

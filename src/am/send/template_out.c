@@ -11,6 +11,7 @@
 #include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
 #include "am/recv/template_in.h"
+#include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
@@ -20,7 +21,7 @@
 #define PARAMS_PLAIN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
                 TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
-                TMSG_SEND_PARAM_ON_RELEASE))
+                TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_ON_RELEASE))
 
 _Static_assert(TMSG_TEMPLATE_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_TEMPLATE_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
@@ -189,8 +190,11 @@ static tmsg_channel_t *find_map_channel(tmsg_endpoint_t *endpoint,
     const tmsg_template_out_t *template;
     tmsg_channel_t *channel;
 
-    if (mask & ~PARAMS_PLAIN || (mask & TMSG_SEND_PARAM_POLICY &&
-                                 params->policy != TMSG_POLICY_HOST_FALLBACK)) {
+    if (mask & ~PARAMS_PLAIN ||
+        (mask & TMSG_SEND_PARAM_POLICY &&
+         params->policy != TMSG_POLICY_HOST_FALLBACK) ||
+        (mask & TMSG_SEND_PARAM_TIMEOUT &&
+         (params->timeout_ms == 0 || params->timeout_ms < -1))) {
         return NULL;
     }
     channel = tmsg_channel_find(
@@ -530,6 +534,16 @@ static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_send_hand_over(send);
 }
 
+/* Sets the timer of a send that goes on as others. */
+static void take_timeout(const tmsg_send_params_t *params, tmsg_send_t *send)
+{
+    if (params != NULL && params->field_mask & TMSG_SEND_PARAM_TIMEOUT &&
+        params->timeout_ms > 0) {
+        tmsg_send_limit(send, params->timeout_ms);
+        tmsg_send_set_timer(send);
+    }
+}
+
 static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
@@ -585,6 +599,7 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     endpoint->stats.sent_by_template++;
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         go_on_as_send(channel, send, map, payload, call, begun_ns);
+        take_timeout(params, send);
     }
     if (call == NULL) {
         take_params(params, send);

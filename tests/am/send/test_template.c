@@ -380,10 +380,12 @@ Test(template, credits_run_out)
 }
 
 /* More messages at once than UCX's queue of shared memory takes: UCX keeps
- * those that it cannot copy at once. */
+ * those that it cannot copy at once, which have a time of their own. */
 Test(template, ucx_is_full)
 {
     enum { MESSAGES = 200 };
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+                                       .timeout_ms = PEERS_BOUND_MS};
     tmsg_request_t *requests[MESSAGES];
     pair_t pair;
 
@@ -393,7 +395,7 @@ Test(template, ucx_is_full)
         for (uint64_t i = 0; i < MESSAGES; i++) {
             tmsg_map_t *map = make(i, BYTES);
 
-            must(tmsg_endpoint_send(pair.to_a, map, NULL, &requests[i]));
+            must(tmsg_endpoint_send(pair.to_a, map, &params, &requests[i]));
             tmsg_map_destroy(map);
         }
         for (uint64_t i = 0; i < MESSAGES; i++) {
@@ -401,6 +403,35 @@ Test(template, ucx_is_full)
             must(pair_finish(&pair, requests[i]));
         }
     }
+    pair_close(&pair);
+}
+
+/* Those with a time go by a template, too; a time that is none is refused. */
+Test(template, a_send_may_have_a_time)
+{
+    static const int32_t times[] = {-1, 1, PEERS_BOUND_MS};
+    tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_TIMEOUT};
+    tmsg_map_t *map = make(1, BYTES);
+    uint64_t before;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    before = sent(&pair);
+    for (int i = 0; i < 90; i++) {
+        params.timeout_ms = times[i % 3];
+        must(tmsg_endpoint_send(pair.to_a, map, &params, NULL));
+        check(&pair, &pair.a, 1, BYTES);
+        let_hear(&pair);
+    }
+    cr_expect(ge(u64, sent(&pair), before + 60));
+    for (params.timeout_ms = -2; params.timeout_ms < 1;
+         params.timeout_ms += 2) {
+        must_be(tmsg_endpoint_send(pair.to_a, map, &params, NULL),
+                TMSG_ERR_INVALID_PARAM);
+        must_say(tmsg_error_message(), "is neither above 0 nor -1");
+    }
+    tmsg_map_destroy(map);
     pair_close(&pair);
 }
 
@@ -528,6 +559,119 @@ Test(template, received_into_a_map_after_it_came)
     }
     tmsg_map_destroy(target);
     pair_close(&pair);
+}
+
+/* From b to a, into a map. Only the receive drives a: the map is posted when
+ * the message comes. */
+static void pass_into(pair_t *pair, const tmsg_map_t *sent,
+                      receiving_t *receiving)
+{
+    must(tmsg_endpoint_send(pair->to_a, sent, NULL, NULL));
+    receiving->pair = pair;
+    side_await(&pair->b, receiving_has_ended, receiving, "a message");
+    tmsg_worker_progress(pair->b.worker); /* hears of layouts and credit */
+}
+
+/* What is received into a map goes by a template from the first message on. The
+ * message has the places of that map, if it is asked for. */
+Test(template, received_into_a_map_that_waits)
+{
+    for (int unwanted = 0; unwanted < 2; unwanted++) {
+        tmsg_map_t *target = make(0, BYTES);
+        pair_t pair;
+
+        pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+        for (uint64_t i = 0; i < 300; i++) {
+            receiving_t into = {.map = target, .unwanted = unwanted};
+            tmsg_map_t *map = make(i, BYTES);
+
+            pass_into(&pair, map, &into);
+            must(into.status);
+            tmsg_map_destroy(map);
+            check_map(i, BYTES, target);
+            if (!unwanted) {
+                tmsg_tensor_t there, here;
+
+                must(tmsg_map_at(tmsg_message_map(into.message), 0, NULL,
+                                 &here));
+                must(tmsg_map_at(target, 0, NULL, &there));
+                must_true(here.data == there.data);
+                must_be(tmsg_map_clear(target), TMSG_ERR_BUSY);
+                tmsg_message_destroy(into.message);
+            }
+            if (i % 7 == 0) {
+                pass(&pair, i + 1000, BYTES);
+                check_map(i, BYTES, target);
+            }
+        }
+        cr_expect(ge(u64, received(&pair), 200));
+        must(tmsg_map_clear(target));
+        tmsg_map_destroy(target);
+        pair_close(&pair);
+    }
+}
+
+static void add(tmsg_map_t *map, const char *name, tmsg_dtype_t dtype,
+                void *data)
+{
+    const int64_t shape = 4;
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = {TMSG_DEVICE_CPU, 0},
+                                  .dtype = dtype,
+                                  .ndim = 1,
+                                  .shape = &shape};
+
+    must(tmsg_map_add(map, name, &tensor, NULL));
+}
+
+/* Tensors find their places by name, and one that does not fit is named. */
+Test(template, received_into_maps_of_other_layouts)
+{
+    static const tmsg_dtype_t ints = {TMSG_DTYPE_INT, 32, 1};
+    static const tmsg_dtype_t floats = {TMSG_DTYPE_FLOAT, 32, 1};
+    int32_t x[4] = {0}, y[4] = {0}, to_x[4], to_y[4], more[4] = {9, 9, 9, 9};
+    tmsg_map_t *sent, *turned, *less, *other;
+    pair_t pair;
+
+    must(tmsg_map_create(&sent));
+    must(tmsg_map_create(&turned));
+    must(tmsg_map_create(&less));
+    must(tmsg_map_create(&other));
+    add(sent, "x", ints, x);
+    add(sent, "y", ints, y);
+    add(turned, "y", ints, to_y);
+    add(turned, "x", ints, to_x);
+    add(less, "more", ints, more);
+    add(less, "y", ints, to_y);
+    add(other, "x", ints, to_x);
+    add(other, "y", floats, to_y);
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int32_t i = 0; i < 100; i++) {
+        receiving_t into = {.map = i % 2 == 0 ? turned : less,
+                            .unwanted = i % 4 > 1};
+        receiving_t wrong = {.map = other, .unwanted = into.unwanted};
+
+        x[3] = i;
+        y[0] = -i;
+        pass_into(&pair, sent, &wrong);
+        must_be(wrong.status, TMSG_ERR_INVALID_PARAM);
+        must_say(tmsg_error_message(), "tensor 'y': int32[4] came");
+        into.pair = &pair;
+        must_true(receiving_has_ended(&into));
+        must(into.status);
+        must_true(to_y[0] == -i);
+        must_true(i % 2 == 1 || to_x[3] == i);
+        must_true(more[3] == 9);
+        if (!into.unwanted) {
+            tmsg_message_destroy(into.message);
+        }
+    }
+    cr_expect(ge(u64, received(&pair), 50));
+    pair_close(&pair);
+    tmsg_map_destroy(sent);
+    tmsg_map_destroy(turned);
+    tmsg_map_destroy(less);
+    tmsg_map_destroy(other);
 }
 
 /* From b to a, by a channel. */
