@@ -217,7 +217,7 @@ func (g *given) queue(option string, q Queue) (p C.tmsg_queue_params_t) {
 	p.field_mask = C.TMSG_QUEUE_PARAM_POLICY
 	p.policy = C.int32_t(q.Policy)
 	if q.Policy != QueueReject && (q.Policy < QueueDropOldest || q.Policy > QueueNewest) {
-		g.wrong(option, "%d is no QueuePolicy", q.Policy)
+		g.wrong(option, "%d is not a QueuePolicy", q.Policy)
 	}
 	if q.Messages != 0 {
 		p.field_mask |= C.TMSG_QUEUE_PARAM_MESSAGES

@@ -126,7 +126,7 @@ func (t Tensor) Device() Device {
 func (t Tensor) WithStream(handle uintptr) Tensor {
 	if t.Device().Type != CUDADevice || handle == 0 {
 		if t.err == nil {
-			t.err = fail(ErrInvalidParam, fmt.Sprintf("the stream %#x of a tensor on %v: only CUDA devices have streams, and 0 is none of them", handle, t.Device()))
+			t.err = fail(ErrInvalidParam, fmt.Sprintf("the stream %#x of a tensor on %v: only CUDA devices have streams, and 0 is not a stream", handle, t.Device()))
 		}
 		return t
 	}

@@ -67,7 +67,7 @@ func OfferName(name string, version uint64) OfferOption {
 func OfferTTL(d time.Duration) OfferOption {
 	return func(o *offerOptions) {
 		if d == 0 {
-			o.wrong("OfferTTL", "0 is no time")
+			o.wrong("OfferTTL", "0 is not a time")
 		}
 		o.params.field_mask |= C.TMSG_OFFER_PARAM_TTL
 		o.params.ttl_ms = o.time("OfferTTL", d)

@@ -237,7 +237,7 @@ func TestPeersProveTheirCertificates(t *testing.T) {
 		{TLSFiles{}, ErrInvalidParam, ""},
 		{TLSFiles{Cert: "/nowhere/c", Key: "/nowhere/k", CA: "/nowhere/ca"}, ErrNotFound, "/nowhere/"},
 		{secret, ErrInvalidParam, "TLSFiles.Password: it has a NUL"},
-		{inline, ErrInvalidParam, "TLSFiles.CA: that is what is in a file"},
+		{inline, ErrInvalidParam, "TLSFiles.CA: that is the content of a file"},
 	} {
 		if _, err := NewTLS(c.files); !errors.Is(err, c.status) || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%v: %v", c.files, err)

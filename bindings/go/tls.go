@@ -60,7 +60,7 @@ func NewTLS(files TLSFiles) (*TLS, error) {
 		{"TLSFiles.Pins", strings.Join(files.Pins, ","), C.TMSG_TLS_PARAM_PIN, &p.pin},
 	} {
 		if strings.HasPrefix(file.text, "-----BEGIN") {
-			g.wrong(file.name, "that is what is in a file: write it to one, and give its name")
+			g.wrong(file.name, "that is the content of a file: write it to a file, and give its name")
 		} else if file.text != "" {
 			p.field_mask |= file.bit
 			*file.to = g.text(file.name, file.text)

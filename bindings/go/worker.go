@@ -191,7 +191,7 @@ func (w *Worker) openFile() error {
 	return err
 }
 
-var errClosed = fail(ErrClosed, "the worker, or what was called of it, is closed")
+var errClosed = fail(ErrClosed, "the worker, or the object used, is closed")
 
 // Around each call of C on the worker or on what is on it.
 func (w *Worker) enter() bool {
@@ -451,7 +451,7 @@ func (w *Worker) insist(on breakable, kind C.int, thing *unsafe.Pointer) {
 		if w.wait(patience, kind, thing) == nil {
 			return
 		}
-		on.breakOff("what was given up did not end")
+		on.breakOff("the canceled operation did not end")
 	}
 	w.wait(context.Background(), kind, thing)
 }

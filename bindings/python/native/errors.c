@@ -55,7 +55,7 @@ PyObject *tmsgpy_raise_closed(void)
 PyObject *tmsgpy_raise_would_block(void)
 {
     return tmsgpy_raise(TMSG_ERR_WOULD_BLOCK,
-                        "an allocator may not wait for its own connection",
+                        "an allocator must not wait for its own connection",
                         NULL);
 }
 

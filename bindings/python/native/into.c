@@ -87,7 +87,7 @@ static bool post(tmsgpy_posted_t *posted, PyObject *arrays)
         tmsg_map_destroy(map);
     }
     if (rc == 0) {
-        PyErr_SetString(PyExc_TypeError, "one of the buffers is no array");
+        PyErr_SetString(PyExc_TypeError, "one of the buffers is not an array");
     }
     tmsgpy_posted_release(posted);
     return rc == 1;

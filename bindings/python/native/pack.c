@@ -179,8 +179,8 @@ static int add(tmsg_map_t *map, PyObject *name, PyObject *value,
         rc = -1;
     } else if (device == NULL && !tmsgpy_is_host(&tensor)) {
         refuse(name, PyExc_TypeError,
-               "the capsule is of memory of a device: give what has "
-               "__dlpack__(), and a __dlpack_device__() that says so");
+               "the capsule is of device memory: give an object with "
+               "__dlpack__() and __dlpack_device__()");
         rc = -1;
     } else {
         tmsg_status_t status = device != NULL ? add_device(map, utf8, device)

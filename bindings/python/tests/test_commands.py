@@ -337,8 +337,8 @@ def test_a_server_is_asked(serving, capsys):
 
 
 @pytest.mark.parametrize("words, said", [
-    ([], "no METHOD"), (["m", "--list"], "a URL alone"),
-    (["--list", "--health"], "two questions"),
+    ([], "METHOD to call"), (["m", "--list"], "a URL alone"),
+    (["--list", "--health"], "exclude each other"),
     (["--health", "m", "x=1"], "a URL and a METHOD"),
 ])
 def test_calls_that_are_mistaken(words, said, capsys):
@@ -606,7 +606,8 @@ def test_perf_measures_and_draws(tmp_path, matplotlib, capsys):
     (["no.json", "--plot", "x.svg"], "no.json: No such file"),
     (["bad.json", "--plot", "x.svg"], "bad.json: no rows of tensormsg perf"),
     (["bad.csv", "--plot", "x.svg"], "bad.csv: no rows of tensormsg perf"),
-    (["less.json", "--plot", "x.svg"], "a row lacks what is drawn: 'transport'"),
+    (["less.json", "--plot", "x.svg"], "a row lacks a column to draw: "
+                                       "'transport'"),
     (["--bytes", "64:8"], "'64:8' is not A:B or A:B:F"),
     (["--bytes", "0"], "'0' is not a number of 1 or more"),
     (["--bytes", ""], "'' is not a number of 1 or more"),

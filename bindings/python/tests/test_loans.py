@@ -525,7 +525,7 @@ def test_messages_of_streams_are_lent(sides):
                 messages.clear()
                 until(lambda: arrays[0].flags.writeable and
                       arrays[1].flags.writeable)
-            with pytest.raises(TypeError, match="acked= is nothing"):
+            with pytest.raises(TypeError, match="acked= is not an option"):
                 stream.send({}, acked=True)
 
 

@@ -122,7 +122,7 @@ TENSORS = {  # what is wrong, and the words for that
     "0 lanes": {"dtype": (2, 64, 0)},
     "unknown device type 77": {"device": (77, 0)},
     "of a device": {"device": (2, 0)},
-    "beyond all memory": {"byte_offset": (1 << 64) - 1},
+    "larger than any memory": {"byte_offset": (1 << 64) - 1},
 }
 MALFORMED = [
     *((f"{words}{', plain' if plain else ''}", words,

@@ -543,10 +543,11 @@ def test_what_is_no_interceptor(face):
 
     async def scenario(server, ep, value):
         for one in server, ep:
-            with pytest.raises(TypeError, match="7 is no interceptor: it has "
-                               "none of the methods begin, message, end"):
+            with pytest.raises(TypeError, match="7 is not an interceptor: it "
+                                                "has no method of begin, "
+                                                "message, end"):
                 one.intercept(7)
-            with pytest.raises(TypeError, match="none of the methods"):
+            with pytest.raises(TypeError, match="no method of"):
                 one.intercept(tensormsg.Interceptor())
             with pytest.raises(TypeError, match=r"an object of it, Ends\(\)"):
                 one.intercept(Ends)

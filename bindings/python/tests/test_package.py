@@ -158,7 +158,7 @@ def test_a_python_without_its_lock_is_refused(has_lock):
          f"sys._is_gil_enabled = lambda: {has_lock}; import tensormsg"],
         capture_output=True, text=True, env=environment())
     assert (ran.returncode == 0) == has_lock
-    assert has_lock or "ImportError: tensormsg counts on the interpreter's " \
+    assert has_lock or "ImportError: tensormsg needs the interpreter's " \
         "lock" in ran.stderr
 
 

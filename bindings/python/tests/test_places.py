@@ -17,7 +17,7 @@ from conftest import WAIT, environment, python
 from tensormsg import sync
 
 GOES_ON = "buffer 'x': another receive into it goes on"
-LIES = "buffer 'x': a message lies there that nobody has taken"
+LIES = "buffer 'x': a message there was not taken yet"
 WRITTEN = "buffer 'x': an earlier receive may still write to it"
 LARGE = 1 << 25  # bytes, more than a network's queues take
 

@@ -238,7 +238,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize("topic, time_ns, kind, words", [
     (5, 1, TypeError, "a topic is a str, not 5"),
     ("", 1, ValueError, "a topic has characters"),
-    ("a\0b", 1, ValueError, "none of them is NUL"),
+    ("a\0b", 1, ValueError, "no NUL"),
     ("\ud800", 1, ValueError, "surrogates"),
     ("a", 1.5, TypeError, "time_ns is an int of nanoseconds, not 1.5"),
     ("a", -5, ValueError, "time_ns=-5: 0 to"),
@@ -280,7 +280,7 @@ def test_a_full_disk_ends_it_with_its_error():
 @pytest.mark.parametrize("data", [b"", b"hello", b"hello, this is no MCAP file"])
 def test_what_is_no_recording_is_refused(data, tmp_path):
     (tmp_path / "x.mcap").write_bytes(data)
-    with pytest.raises(tensormsg.Malformed, match="x.mcap is no MCAP file"):
+    with pytest.raises(tensormsg.Malformed, match="x.mcap is not an MCAP file"):
         recording.Reader(tmp_path / "x.mcap")
     assert main_usage("replay", "--list", tmp_path / "x.mcap")
 
@@ -536,7 +536,7 @@ def test_a_part_that_is_not_there_is_bad_usage(film, words, said, capsys):
 
 @pytest.mark.parametrize("words, said", [
     (["record", ":1", ":2", "x.mcap"], "give each a name"),
-    (["record", "a=:1", "a=:2", "x.mcap"], "'a' is there twice"),
+    (["record", "a=:1", "a=:2", "x.mcap"], "'a' occurs twice"),
     (["record", "a=:1", "a/b=:2", "x.mcap"], "'a/b' lies below 'a'"),
     (["record", "--image", "x=rgb", ":1", "x.mcap"], "no encoding 'rgb'"),
     (["record", "-n", "0", ":1", "x.mcap"], "--count 0"),
@@ -816,7 +816,7 @@ def test_who_cannot_be_reached_is_named(tmp_path, capsys):
     path.write_text("old")
     for more in [], ["--wait", "--duration", ".1"]:
         assert main(["record", "-f", *more, "127.0.0.1:1", str(path)]) == FAILED
-    assert "nobody was reached" in capsys.readouterr().err
+    assert "no publisher was reached" in capsys.readouterr().err
     assert path.read_text() == "old"
 
 

@@ -171,7 +171,8 @@ def test_what_differs_is_told(run):
                 (np.zeros(11, "u1"), r"uint8\[11\]"),
                 (np.zeros((), "c8"), r"complex64\[\]")):
             with pytest.raises(tensormsg.InvalidParam, match=(
-                    r"tensor 'x': uint8\[12\] came, and the map to receive "
+                    r"tensor 'x': the message has uint8\[12\], the map to "
+                     "receive "
                     f"into has {words}$")):
                 await ep.recv_into({"x": wrong})
 

@@ -496,7 +496,7 @@ def test_others_are_let_in_only_on_request():
 
 REFUSED = {
     "an object": (lambda: NonTensorData({1, 2}), ValueError, "'n/x'.*set"),
-    "a key that is no str": (lambda: NonTensorData({1: 2}), ValueError,
+    "a key that is not a str": (lambda: NonTensorData({1: 2}), ValueError,
                              "'n/x'.*dict"),
     "an array": (lambda: NonTensorData(np.ones(2)), ValueError,
                  "'n/x'.*ndarray"),

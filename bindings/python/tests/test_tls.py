@@ -274,17 +274,17 @@ def test_the_command_has_passwords_pins_and_lists(site, farm, tmp_path, capsys):
 
         assert health(*words, pin("farm")) == (0, "")
         code, said = health(*words, pin("camera"))
-        assert code == 1 and "none of those that are pinned" in said
+        assert code == 1 and "key is not pinned" in said
         code, said = health(*words, pin("farm"), "--tls-ca", site.ca,
                             "--tls-crl", "nowhere.pem")
         assert code == 1 and "crl nowhere.pem" in said
         secret.chmod(0o644)
         code, said = health(*words, pin("farm"))
-        assert code == 2 and "others get at it" in said
+        assert code == 2 and "others can read or change it" in said
         secret.unlink()
         os.mkfifo(secret, 0o600)
         code, said = health(*words, pin("farm"))
-        assert code == 2 and "has to be a regular file" in said
+        assert code == 2 and "must be a regular file" in said
 
 
 WITHOUT = """

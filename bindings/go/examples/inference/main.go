@@ -79,7 +79,7 @@ func askMany(ctx context.Context, ep *tensormsg.Endpoint, calls, atOnce int) (an
 				case errors.Is(err, tensormsg.ErrResourceExhausted):
 					failed["the server is full"]++
 				case errors.Is(err, tensormsg.ErrPeerLost):
-					failed["the server is gone"]++
+					failed["the server has ended"]++
 				default:
 					failed[err.Error()]++
 				}

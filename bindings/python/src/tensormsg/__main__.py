@@ -16,14 +16,17 @@ from ._cmd import execute
 
 COMMANDS = {  # its module, and what it does in a line
     "call": ("_cmd_call", "calls a method of a server, and prints the reply"),
-    "health": ("health", "how a server is, for probes"),
-    "info": ("_cmd_info", "versions, UCX and the machine; or what there is at "
-             "a URL"),
-    "top": ("_cmd_top", "what goes on at a URL: rates, queues, latencies"),
-    "perf": ("_cmd_perf", "what a dict of arrays costs, and draws that"),
-    "record": ("_cmd_record", "what publishers send, as an MCAP file"),
+    "health": ("health", "checks whether a server is ready, for probes"),
+    "info": ("_cmd_info", "shows versions, UCX and the machine, or a peer at "
+                          "a URL"),
+    "top": ("_cmd_top", "shows rates, queues and latencies of a process at a "
+                        "URL"),
+    "perf": ("_cmd_perf", "measures sending a dict of arrays, and draws "
+                          "plots"),
+    "record": ("_cmd_record", "records publishers as an MCAP file"),
     "replay": ("_cmd_replay", "publishes a recording, at any speed"),
-    "cut": ("_cmd_cut", "a part of a recording, or the whole of a broken one"),
+    "cut": ("_cmd_cut", "copies a part of a recording, or repairs a broken "
+                        "one"),
     "recv": ("_cmd_recv", "takes the files that are sent to it"),
     "send": ("_cmd_send", "sends files to a receiver"),
     "serve": ("_cmd_serve", "answers calls, to try a client"),
@@ -37,7 +40,7 @@ def options() -> argparse.ArgumentParser:
         description="Dicts of arrays between processes, from a shell.",
         epilog="commands:\n" + "\n".join(
             f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()) +
-        "\n\npython -m tensormsg COMMAND --help says what each takes.")
+        "\n\npython -m tensormsg COMMAND --help lists its options")
     parser.add_argument("--version", action="version",
                         version=f"tensormsg {__version__}")
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS,

@@ -52,8 +52,8 @@ class Chunks:
         self._file, self._path = file, path
         self.most = max(most, os.fstat(file.fileno()).st_size)
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise error_of(Status.MALFORMED, f"{path} is no MCAP file: it "
-                           "begins otherwise")
+            raise error_of(Status.MALFORMED, f"{path} is not an MCAP file: "
+                                             "its first bytes are wrong")
 
     def too_much(self, what: str) -> Error:
         return error_of(

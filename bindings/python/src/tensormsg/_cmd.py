@@ -95,13 +95,14 @@ def _add_tls(parser: argparse.ArgumentParser, dials: bool) -> None:
     parser.add_argument("--tls-crl", metavar="FILE",
                         help="refuse certificates that a list of FILE revokes")
     parser.add_argument("--tls-pin", metavar="PINS",
-                        help="refuse a peer whose public key is none of PINS: "
-                        "[NAME=]SHA-256 in hexadecimal digits, with commas "
-                        "between; besides --tls-ca, or instead")
+                        help="refuse a peer whose public key is not in PINS, "
+                             "a list with commas of [NAME=]SHA-256 in "
+                             "hexadecimal digits; with --tls-ca, or instead "
+                             "of it")
     if dials:
         parser.add_argument("--tls-name", metavar="NAME",
-                            help="what the listener's certificate has to be "
-                            "for; default: the host of the URL")
+                            help="the name that the listener's certificate "
+                                 "must be for; default: the host of the URL")
 
 
 def proof(args: argparse.Namespace) -> Dict[str, Any]:
@@ -115,8 +116,8 @@ def proof(args: argparse.Namespace) -> Dict[str, Any]:
         raise Usage("--tls-ca (or --tls-pin), --tls-cert and --tls-key go "
                     "together")
     if args.key is not None:
-        raise Usage("--key and --tls-cert are two ways to prove who one is: "
-                    "give one of them")
+        raise Usage("--key and --tls-cert exclude each other: give one of "
+                    "them")
     if given["password"]:
         given["password"] = _password(given["password"])
     return {"tls": TLS(**given)}
@@ -128,13 +129,15 @@ def _password(path: str) -> bytes:
               "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise BadInput(f"password file {path}: it has to be a regular file")
+            raise BadInput(f"password file {path}: it must be a regular file")
         if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o27:
-            raise BadInput(f"password file {path}: others get at it: it has to "
-                           "belong to this user, with mode 600")
+            raise BadInput(f"password file {path}: others can read or change "
+                           "it: it must belong to this user and have mode "
+                           "600")
         line = file.readline(1024).rstrip(b"\r\n")
     if not 0 < len(line) < 1023:
-        raise BadInput(f"password file {path}: its first line is no password")
+        raise BadInput(f"password file {path}: its first line is not a "
+                       "password")
     return line
 
 
@@ -142,7 +145,7 @@ def add_admitting(parser: argparse.ArgumentParser,
                   dials: bool = False) -> None:
     """Whom those let in who listen."""
     parser.add_argument("--key", metavar="FILE",
-                        help="let in who proves a key of FILE alone")
+                        help="let in only peers that prove a key of FILE")
     parser.add_argument("--allow-unauthenticated", action="store_true",
                         help="listen without a key where other machines reach "
                         "the address")

@@ -28,7 +28,8 @@ from .health import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connecting(parser)
     parser.add_argument("--list", action="store_true",
-                        help="list the methods, and what they take and give")
+                        help="list the methods with their parameters and "
+                             "results")
     parser.add_argument("--health", action="store_true",
                         help="say how the server, or METHOD, is")
     parser.add_argument("--meta", metavar="KEY=VALUE", action="append",
@@ -49,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     if args.list and args.health:
-        raise Usage("--list and --health are two questions")
+        raise Usage("--list and --health exclude each other")
     if args.list and args.method is not None:
         raise Usage("--list takes a URL alone")
     if args.health and args.words:
         raise Usage("--health takes a URL and a METHOD")
     if args.method is None and not args.list and not args.health:
-        raise Usage("no METHOD to call")
+        raise Usage("the METHOD to call is missing")
     if args.out is not None and not is_file(args.out):
         try:
             os.makedirs(args.out, exist_ok=True)

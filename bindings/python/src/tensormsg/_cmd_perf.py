@@ -95,5 +95,5 @@ def run(args: argparse.Namespace) -> int:
         try:
             _plot.draw(rows, args.plot)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"a row lacks what is drawn: {error}") from None
+            raise BadInput(f"a row lacks a column to draw: {error}") from None
     return DONE if good else FAILED

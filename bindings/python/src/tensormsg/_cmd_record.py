@@ -29,7 +29,7 @@ COUNTERS = "sequence", "frame"  # metadata that says how many there were
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connecting(parser)
     parser.add_argument("--reconnect", type=seconds, metavar="S",
-                        help="wait as long for a publisher that is gone")
+                        help="wait as long for a publisher that has gone away")
     parser.add_argument("--listen", action="store_true",
                         help="listen at each URL, for cameras that connect")
     parser.add_argument("--allow-unauthenticated", action="store_true",
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "that of its URL")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--image", action="append", metavar="NAME[=ENCODING]",
-                       help="a tensor that Foxglove shall show, as rgb8, bgr8, "
+                       help="a tensor to show in Foxglove, as rgb8, bgr8, "
                        "mono16, 32FC1, ...; may be repeated. By default those "
                        "that look like images")
     shown.add_argument("--no-images", action="store_true",
@@ -194,7 +194,8 @@ class Recorder:
         for topic in self.topics:
             print(topic.said())
         if self._writer is None and self.code == DONE:
-            complain(f"nobody was reached, and {self._args.file} not written")
+            complain(f"no publisher was reached, and {self._args.file} not "
+                     "written")
             return FAILED
         return self.code
 

@@ -50,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of each URL, to wait for before it begins; "
                         "default 1")
     parser.add_argument("--mode", choices=("all", "live", "default"),
-                        default="all", help="what becomes of slow subscribers, "
-                        "as of publish(); default all: they slow the replay")
+                        default="all", help="slow subscribers, as of "
+                                            "publish(); default all: they "
+                                            "slow the replay")
     parser.add_argument("-t", "--timeout", type=seconds, default=10.,
                         metavar="S", help="seconds to connect within, and for "
                         "the last maps to be taken; default 10")

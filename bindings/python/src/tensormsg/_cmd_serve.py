@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if not args.echo:
-        raise Usage("nothing to serve: --echo is what there is")
+        raise Usage("nothing to serve: give --echo")
 
     def echo(request: Request) -> Reply:
         """Answers with the map that it was called with."""

@@ -46,8 +46,9 @@ _OTHERWISE = ArithmeticError, AttributeError, KeyError, RecursionError, \
 
 
 def malformed(url: str, error: Exception) -> Error:
-    return error_of(Status.MALFORMED, f"{url}: what it tells of itself is not "
-                    f"understood: {type(error).__name__}: {error}")
+    return error_of(Status.MALFORMED, f"{url}: its description is not "
+                                      f"understood: {type(error).__name__}: "
+                                      f"{error}")
 
 
 class Watched:

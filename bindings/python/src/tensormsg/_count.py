@@ -18,7 +18,7 @@ def count(value: Any, what: str, least: int = 0, most: int = UINT32) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what}={value!r} is no whole number") from None
+        raise TypeError(f"{what}={value!r} is not a whole number") from None
     if not least <= number <= most:
         raise ValueError(f"{what}={value!r}: {least} to {most} are possible")
     return number

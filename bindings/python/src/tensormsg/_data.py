@@ -93,9 +93,9 @@ def _instead_of(dtype: "np.dtype[Any]") -> str:
         return "numpy keeps in a byte each and a tensor packs: send " \
             ".view('uint8')"
     if dtype.names:
-        return "is no tensor's: send its fields, {field: x[field] for field " \
-            "in x.dtype.names}"
-    return "is no tensor's" + {
+        return "is not a tensor's dtype: send its fields, {field: x[field] " \
+            "for field in x.dtype.names}"
+    return "is not a tensor's dtype" + {
         "M": ": send .view('int64')", "m": ": send .view('int64')",
         "O": ": Python objects do not travel; send .tolist() of texts",
         "U": ": send .tolist(), or .view('uint32') where there are many",
@@ -186,7 +186,7 @@ def _plain(name: str, value: Any) -> Any:
     is, and of those that wrap others without any."""
     if hasattr(value, "__tensor_flatten__"):
         raise TypeError(f"'{name}' is a {type(value).__name__}, which wraps "
-                        "other tensors: send these")
+                        "other tensors: send those")
     if value.requires_grad:
         value = value.detach()
     if value.is_conj():
@@ -405,8 +405,8 @@ class _Flat:
     def _put(self, into: Dict[str, Any], key: str, name: str,
              value: Any) -> int:
         if not name:
-            raise ValueError("the dict has the key '' for what is no dict, "
-                             "list or tuple: such names have a character")
+            raise ValueError("the dict has the key '' for a leaf: names of "
+                             "leaves have one character or more")
         if name in self.seen:
             raise ValueError("two leaves would be called "
                              f"'{shortened(name)}'")
@@ -473,7 +473,7 @@ def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     if not isinstance(data, (Mapping, list, tuple)):
         is_value = data is None or hasattr(data, "__dlpack__") or isinstance(
             data, (bool, int, float, str, bytes))
-        raise TypeError(f"a dict of arrays is sent, not {type(data)}" + (
+        raise TypeError(f"a dict of arrays can be sent, not {type(data)}" + (
             ': send {"x": it}' if is_value else _hint(data)))
     flat = _Flat()
     form = flat.walk("", data, top=True)
@@ -606,7 +606,7 @@ def _torch_buffer(name: str, value: Any) -> Any:
     value = _plain(name, value) if not (value.is_conj() or value.is_neg()) \
         else None
     if value is None or value.device.type != "cpu":
-        raise ValueError(f"buffer '{name}' is no plain memory of the CPU")
+        raise ValueError(f"buffer '{name}' is not plain memory of the CPU")
     dtype = str(value.dtype).rpartition(".")[2]
     if dtype not in OF_ML_DTYPES:
         return value.numpy()
@@ -676,15 +676,16 @@ def buffer(name: str, value: Any) -> Any:
     if not _is_dense(array):
         raise error_of(Status.INVALID_PARAM,
                        f"buffer '{name}' of shape {array.shape} has strides of "
-                       f"{array.strides} bytes: what is received into is memory "
-                       "without gaps")
+                       f"{array.strides} bytes: the memory to receive into "
+                       "must be without gaps")
     return array
 
 
 def buffers(data: Any) -> Dict[str, Any]:
     """What is to be received into, as arrays."""
     if not isinstance(data, Mapping):
-        raise TypeError(f"a dict of buffers is received into, not {type(data)}")
+        raise TypeError("the target of a receive is a dict of buffers, not "
+                        f"{type(data)}")
     for name in data:
         if not isinstance(name, str):
             raise TypeError(f"names are str, not {name!r}")

@@ -61,8 +61,8 @@ def checked(name: str, about: Any) -> Dict[str, Any]:
     if not isinstance(shape, tuple) or not all(_whole(n, 0) for n in shape):
         raise wrong("shape", "no tuple of ints, each 0 or more")
     if len(shape) > _NDIM_MOST:
-        raise wrong("shape", f"{len(shape)} dimensions: {_NDIM_MOST} are the "
-                    "most")
+        raise wrong("shape", f"{len(shape)} dimensions, at most "
+                    f"{_NDIM_MOST} are possible")
     if strides is not None and not (
             isinstance(strides, tuple) and len(strides) == len(shape) and
             all(_whole(n) for n in strides)):
@@ -93,8 +93,8 @@ def _stream(name: str, about: Any) -> int:
     if stream is None:
         return 0
     if stream == 0:
-        raise ValueError(f"'{name}' has stream 0, which nobody can tell what it "
-                         "means: 1 is the legacy default one, 2 the thread's")
+        raise ValueError(f"'{name}' has stream 0, which is ambiguous: 1 is "
+                         "the legacy default stream, 2 that of the thread")
     return int(stream)
 
 

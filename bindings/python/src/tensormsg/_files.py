@@ -122,8 +122,7 @@ def _need_zip() -> None:
     why = hot.load_zip()
     if why is not None:
         raise error_of(Status.UNSUPPORTED, ".npz files need libzip, which cannot "
-                       f"be loaded: {why}: install what is missing, or use "
-                       ".safetensors")
+                       f"be loaded: {why}: install it, or use .safetensors")
 
 
 def _load(path: Path, like: Like, format: Optional[str], later: bool) -> File:

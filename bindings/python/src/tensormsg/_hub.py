@@ -54,8 +54,8 @@ _WRITTEN = 0
 _OCCUPIED = (
     "an earlier receive may still write to it",
     "another receive into it goes on",
-    "a message lies there that nobody has taken: take it first, by wait() of "
-    "what was started, or by recv()")
+    "a message there was not taken yet: take it first, by wait() of the call "
+    "or fetch, or by recv()")
 
 Meta = Mapping[str, Any]
 
@@ -63,7 +63,8 @@ Meta = Mapping[str, Any]
 def url_of(place: str) -> str:
     """ "host:port", ":port" and URLs."""
     if not isinstance(place, str):
-        raise TypeError(f'{place!r} is no place: a str, "host:port", ":port" or '
+        raise TypeError(f'{place!r} is not an address: give a str, '
+                        f'"host:port", ":port" or '
                         "a URL")
     return place if "://" in place else f"tcp://{place}"
 
@@ -123,14 +124,14 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
     not take of its keywords."""
     if not OPTIONS.isdisjoint(more):
         option = min(OPTIONS.intersection(more))
-        raise TypeError(f"{option}= is nothing that can be asked for here; as "
-                        f"metadata it is meta={{{option!r}: ...}}")
+        raise TypeError(f"{option}= is not an option here; to send it as "
+                        f"metadata, write meta={{{option!r}: ...}}")
     if any(map(option_meant, more)):
         warn_of_options(more)
     try:
         merged = {**meta, **more} if meta else more
     except TypeError:
-        raise TypeError(f"meta={meta!r} is no dict of names") from None
+        raise TypeError(f"meta={meta!r} is not a dict of names") from None
     for key, value in merged.items():
         if not isinstance(key, str) or key[:1] == _data.MARK:
             _data.refuse_key(key)
@@ -877,10 +878,9 @@ class Hub:
                 return ""
         finally:
             lib.tmsgpy_hub_leave(self.hub)
-        return "; a message waits for memory: those that came and are still " \
-            "kept (requests, too), by themselves or by an array of theirs, have " \
-            "used up the " \
-            "limit held_bytes. Drop them, copy what you keep, or raise it " \
+        return "; a message waits for memory: messages and requests that " \
+            "are kept, by themselves or by one of their arrays, have used up " \
+            "the limit held_bytes. Drop them, copy what you keep, or raise it " \
             "(Context(limits=...))"
 
     def tell_that_it_starves(self) -> None:

@@ -184,8 +184,8 @@ class Hooks:
                             f"{interceptor.__name__}()")
         hooks = [_hook(interceptor, name) for name in _NAMES]
         if not any(hooks):
-            raise TypeError(f"{interceptor!r} is no interceptor: it has none of "
-                            f"the methods {', '.join(_NAMES)}")
+            raise TypeError(f"{interceptor!r} is not an interceptor: it has "
+                            f"no method of {', '.join(_NAMES)}")
         self._begin, self._message, self._end, self._refused, self._around = \
             hooks
         self.mask = sum(bit for name, bit in _BITS.items()

@@ -32,9 +32,9 @@ else:
     _has_lock = getattr(sys, "_is_gil_enabled", lambda: True)
     if not _has_lock():
         raise ImportError(
-            "tensormsg counts on the interpreter's lock, which a free-threaded "
-            "Python takes up for it unless that is forbidden: run it without "
-            "PYTHON_GIL=0 and -X gil=0")
+            "tensormsg needs the interpreter's lock (GIL), which a "
+            "free-threaded Python enables for it unless told otherwise: run "
+            "it without PYTHON_GIL=0 and -X gil=0")
 
 __all__ = ["address", "ffi", "hot", "lib", "take_text", "text", "utf8"]
 

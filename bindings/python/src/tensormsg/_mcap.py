@@ -198,14 +198,14 @@ def _array(about: Mapping[str, Any], data: Union[bytes, memoryview]) -> Any:
     name, offset, size = about["name"], about["offset"], about["bytes"]
     if not (type(name) is str and type(offset) is type(size) is int and
             0 <= offset <= offset + size <= len(data)):
-        raise ValueError(f"{about} is no tensor of these {len(data)} bytes")
+        raise ValueError(f"{about} is not a tensor of these {len(data)} bytes")
     _data.know_ml_dtypes()
     dtype = np.dtype(about["dtype"])
     _data.check_dtype(name, dtype)
     array = np.ndarray(tuple(about["shape"]), dtype.newbyteorder("<"), data,
                        offset)
     if list(array.shape) != about["shape"] or array.nbytes != about["bytes"]:
-        raise ValueError(f"{about} is no tensor")  # as with an extent of -1
+        raise ValueError(f"{about} is not a tensor")  # as with an extent of -1
     return array
 
 

@@ -42,8 +42,8 @@ def _box(name: str, part: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     starts, counts = [], []
     for each in part if isinstance(part, tuple) else (part,):
         if not isinstance(each, slice) or each.step not in (None, 1):
-            raise TypeError(f"slice of {name!r}: {each!r} is no slice with a "
-                            "step of 1, as np.s_[2:5]")
+            raise TypeError(f"slice of {name!r}: {each!r} is not a slice "
+                            "with a step of 1, like np.s_[2:5]")
         start = 0 if each.start is None else \
             count(each.start, f"start of a slice of {name!r}", 0, _MOST_VERSION)
         stop = None if each.stop is None else \
@@ -58,7 +58,7 @@ def text_of(value: Any, what: str) -> Optional[str]:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"{what}={value!r} is no str")
+        raise TypeError(f"{what}={value!r} is not a str")
     if "\0" in value:
         raise ValueError(f"{what}={value!r} has a NUL")
     try:
@@ -75,7 +75,7 @@ def _part(called: Any, part: Any) -> Tuple[str, str, Any]:
     if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str):
         name, part = part
     if not isinstance(called, str):
-        raise TypeError(f"slices: {called!r} is no name: names are str")
+        raise TypeError(f"slices: {called!r} is not a name: names are str")
     return name, called, part
 
 
@@ -91,7 +91,7 @@ def boxes_of(slices: Union[None, Mapping[str, Any], Iterable[str]]) -> \
         if isinstance(slices, Mapping) else \
         [_part(name, ()) for name in slices]
     if not parts:
-        raise ValueError("slices= names no array; None is the whole map")
+        raise ValueError("slices= names no array; None fetches the whole map")
     names: Set[str] = set()
     for _, called, _ in parts:
         if called in names:
@@ -148,7 +148,7 @@ def ttl_ms_of(ttl: Optional[float]) -> int:
     """What is too long for the library is refused: it would last for ever."""
     ttl_ms = milliseconds(ttl, "ttl")
     if ttl_ms < 0 and ttl is not None and seconds(ttl, "ttl") != math.inf:
-        raise ValueError(f"ttl={ttl!r}: at most {MOST_MS // 1000} seconds, or "
+        raise ValueError(f"ttl={ttl!r}: at most {MOST_MS // 1000} s, or "
                          "None for no limit")
     return ttl_ms
 

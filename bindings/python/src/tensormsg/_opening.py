@@ -47,7 +47,8 @@ class Connecting(Stays):
     if not TYPE_CHECKING:  # which tell of a missing attribute themselves
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
-                f"what connect() gives has no '{name}' yet: enter it by `async "
+                f"the result of connect() has no '{name}' yet: enter it by "
+                "`async "
                 "with` or `with`, or await it; sync.connect() connects at once")
 
     def __await__(self) -> Generator[Any, None, _aio.Endpoint]:
@@ -116,7 +117,8 @@ class Listening(Stays):
 
     def _lacks(self, name: str) -> AttributeError:
         return AttributeError(
-            f"what listen() gives has no '{name}' yet: enter it by `async with` "
+            f"the result of listen() has no '{name}' yet: enter it by `async "
+            "with` "
             "or `with`, await it, or go through its messages; sync.listen() "
             "gives a listener at once")
 
@@ -198,7 +200,8 @@ class Publishing(Stays):
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
-                f"what publish() gives has no '{name}' yet: enter it by `async "
+                f"the result of publish() has no '{name}' yet: enter it by "
+                "`async "
                 "with` or `with`, or await it; sync.publish() gives a publisher "
                 "at once")
 

@@ -135,7 +135,8 @@ def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
         other = "listen by tensormsg.sync.listen(), whose server has threads" \
             if hub.server is not None else "listen with background=True"
         raise error_of(
-            Status.WOULD_BLOCK, f"{hub.place} is served by the event loop that "
-            "runs in this thread, which stands still while this call waits for "
-            "it: await the same (`async with tensormsg.connect(...)`), make the "
+            Status.WOULD_BLOCK, f"{hub.place} is served by the event loop of "
+                                "this thread, which cannot run while this "
+                                "call waits: await the call (`async with "
+                                "tensormsg.connect(...)`), make the "
             f"call in another thread (asyncio.to_thread()), or {other}")

@@ -365,8 +365,9 @@ class BaseServer(Stays, Generic[H]):
         if not isinstance(data, Reply):
             return data, None, False
         if data.on_release is not None:
-            raise TypeError("on_release is for the reply of a call: what a "
-                            "generator yields may be changed when it goes on")
+            raise TypeError("on_release is for the reply of a call: arrays "
+                            "that a generator yields may be changed when it "
+                            "goes on")
         return data.data, data.meta, bool(data.lend)
 
     def _teller(self, on_release: Callable[[], object]
@@ -381,7 +382,7 @@ class BaseServer(Stays, Generic[H]):
                 if not -1 << 31 <= error.code < 1 << 31:
                     raise OverflowError(f"a code of {error.code}")
                 if not -1 << 31 <= error.status < 0:
-                    raise ValueError(f"{error.status} is no failure")
+                    raise ValueError(f"{error.status} is not a failure")
                 self._refuse(request, error.status, error.code, error.reason,
                              error.details or {})
                 return

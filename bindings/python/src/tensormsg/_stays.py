@@ -15,5 +15,6 @@ class Stays:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         kind = type(self)
         raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be "
-                        "pickled or copied, for it belongs to this process: "
+                        "pickled or copied, because it belongs to this "
+                        "process: "
                         + self._instead)

@@ -102,7 +102,7 @@ class TaskServer(BaseServer[LoopHub]):
             _log.warning(
                 "handler '%s' has held the event loop for %.1f s (in %s): "
                 "nothing else is served meanwhile. Serve with executor=, or "
-                "await what takes long; further times are counted "
+                "await long work; further times are counted "
                 "(long_handlers of describe())", name, LONG_S,
                 place_of(frame))
 

@@ -185,7 +185,7 @@ def _pack(td: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
 def _sizes(value: Any) -> List[int]:
     if not isinstance(value, list) or not all(
             type(size) is int and 0 <= size < 1 << 63 for size in value):
-        raise ValueError("a batch size is no list of sizes")
+        raise ValueError("a batch size is not a list of sizes")
     return value
 
 
@@ -221,7 +221,8 @@ class _Builder:
             batch, names = _sizes(node["batch"]), node.get("names")
             if names is not None and (len(names) != len(batch) or not all(
                     name is None or type(name) is str for name in names)):
-                raise ValueError("names that are none of its dimensions")
+                raise ValueError("the number of names is not that of its "
+                                 "dimensions")
             # "cpu" is where everything arrives.
             return tensordict.TensorDict(
                 {key: self.entry(item) for key, item in node["of"].items()},
@@ -302,7 +303,7 @@ def unpack(message: BaseMessage) -> Any:
     try:
         node = json.loads(form)
         if not isinstance(node, dict) and node[0] != "lazy":
-            raise ValueError("it is none")
+            raise ValueError("it is not a TensorDict")
         td = builder.entry(node)
         flat = _flat_of(node, td)
         if flat is not None and len(form) <= _FORM_CHARS_MOST:
@@ -372,7 +373,7 @@ def _pair(into: Any, key: str, mine: Any, its: Any, path: str,
                        else (mine, its))
     elif tensordict.is_non_tensor(mine) and tensordict.is_non_tensor(its):
         if into.is_locked:
-            raise Mismatch(f"'{name}' is no tensor, and '{path}' is locked")
+            raise Mismatch(f"'{name}' is not a tensor, and '{path}' is locked")
         others.append((into, key, its))
     elif isinstance(mine, tensordict.TensorDictBase) and \
             isinstance(its, tensordict.TensorDictBase):

@@ -39,14 +39,14 @@ def check_names(given: List[Named]) -> None:
         raise Usage("several URLs: give each a name, as left=URL right=URL")
     for name in of:
         if of.count(name) > 1:
-            raise Usage(f"the name '{name}' is there twice")
+            raise Usage(f"the name '{name}' occurs twice")
 
 
 def moment(text: str) -> float:
     """Seconds, of "90", "1:30" or "1:02:03.5"."""
     if not re.fullmatch(r"(\d+:){0,2}\d+(\.\d+)?", text):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no time in a recording: 90, 1:30 or 1:02:03.5")
+            f"'{text}' is not a time in a recording: 90, 1:30 or 1:02:03.5")
     total = 0.
     for part in text.split(":"):
         total = 60 * total + float(part)

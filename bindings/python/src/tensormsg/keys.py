@@ -54,8 +54,8 @@ def _principal(name: str) -> bytes:
 def _path(path: Path) -> bytes:
     text = os.fspath(path)
     if isinstance(text, str) and re.fullmatch("[0-9a-fA-F]{64}", text):
-        raise ValueError("that is a key itself, in hexadecimal digits, and no "
-                         "file's name: give bytes.fromhex() of it")
+        raise ValueError("that is a key in hexadecimal digits, not a file's "
+                         "name: give bytes.fromhex() of it")
     return os.fsencode(text)
 
 

@@ -78,7 +78,7 @@ def _check_topic(topic: Any) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"a topic is a str, not {topic!r}")
     if not topic or "\0" in topic:
-        raise ValueError(f"a topic has characters, and none of them is NUL: "
+        raise ValueError("a topic has one character or more, and no NUL: "
                          f"{_data.shortened(topic)!r}")
     topic.encode()  # raises a ValueError
 
@@ -425,8 +425,8 @@ class Reader:
             except Exception as error:
                 raise error_of(
                     Status.MALFORMED, f"{self._path}: the message of "
-                    f"'{channel.topic}' at {message.log_time} ns is no tensor "
-                    f"map: {type(error).__name__}: {error}") from None
+                    f"'{channel.topic}' at {message.log_time} ns is not a "
+                    f"tensor map: {type(error).__name__}: {error}") from None
             yield Record(channel.topic, message.log_time, arrays, meta)
 
     def close(self) -> None:
@@ -450,8 +450,8 @@ def cut(source: Place, target: Place, *, topics: Optional[Iterable[str]] = None,
     or replaced, when all of it was read. `memory_bytes`: as of Reader."""
     with Reader(source, memory_bytes=memory_bytes) as reader:
         if os.path.exists(target) and os.path.samefile(source, target):
-            raise ValueError(f"{os.fspath(target)} is what is read: name "
-                             "another file")
+            raise ValueError(f"{os.fspath(target)} is the file that is read: "
+                             "name another file")
         wanted = reader._with_images(topics)
         if not overwrite:
             refuse_existing(target)

@@ -20,8 +20,8 @@ def _file(what: str, path: Path) -> bytes:
         raise TypeError(f"{what}={path!r}: it is the name of a file, a str or a "
                         "Path") from None
     if name.startswith(b"-----BEGIN"):
-        raise ValueError(f"{what} is the content of a file, and no file's name: "
-                         "write it to a file, and give its name")
+        raise ValueError(f"{what} is the content of a file, not a file's "
+                         "name: write it to a file, and give its name")
     if b"\0" in name:
         raise ValueError(f"{what}={path!r}: a file's name has no NUL")
     return name
@@ -132,8 +132,8 @@ def tls_of(tls: Any, key: Any) -> Optional[TLS]:
     """What `tls=` stands for, beside `key=`."""
     if tls is None or isinstance(tls, TLS):
         if tls is not None and key is not None:
-            raise ValueError("tls= and key= are two ways to prove who one is: "
-                             "give one of them")
+            raise ValueError("tls= and key= exclude each other: give one of "
+                             "them")
         return tls
     raise TypeError("tls= is a tensormsg.TLS(ca=, cert=, key=), and not a "
                     f"{type(tls).__name__}")
