@@ -261,8 +261,8 @@ static bool create_authority(const paths_t *paths, identity_t *authority)
         return false;
     }
     put_files(paths);
-    puts("a new authority, for tests and small sites: who has its key can be "
-         "anybody");
+    puts("a new authority, for tests and small sites: keep its key secret, it "
+         "can sign a certificate for any name");
     return true;
 }
 

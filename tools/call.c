@@ -14,9 +14,10 @@
 enum { KEY_LIST = 1000, KEY_HEALTH, KEY_META, KEY_JSON };
 
 static const struct argp_option option_list[] = {
-    {"list", KEY_LIST, NULL, 0, "List the methods, and what they take and give",
-     0},
-    {"health", KEY_HEALTH, NULL, 0, "Say how the server, or METHOD, is", 0},
+    {"list", KEY_LIST, NULL, 0,
+     "List the methods with their parameters and results", 0},
+    {"health", KEY_HEALTH, NULL, 0,
+     "Show the health of the server, or of METHOD", 0},
     {"meta", KEY_META, "KEY=VALUE", 0,
      "Metadata: true, false, an integer, a number, else text; \"7\" in quotes "
      "is text",
@@ -27,7 +28,7 @@ static const struct argp_option option_list[] = {
      "alone",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
-    {"json", KEY_JSON, NULL, 0, "One object of JSON", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {0},
 };
 
@@ -58,13 +59,13 @@ static error_t parse_word(options_t *options, char *word)
 static error_t check_words(const options_t *options, struct argp_state *state)
 {
     if (options->list && options->health) {
-        argp_error(state, "--list and --health are two questions");
+        argp_error(state, "--list and --health exclude each other");
     } else if (options->list && options->words > 0) {
         argp_error(state, "--list takes a URL alone");
     } else if (options->health && options->words > 1) {
         argp_error(state, "--health takes a URL and a METHOD");
     } else if (options->words == 0 && !options->list && !options->health) {
-        argp_error(state, "no METHOD to call");
+        argp_error(state, "the METHOD to call is missing");
     }
     return 0;
 }
@@ -106,14 +107,12 @@ static const struct argp parser = {
     .parser = parse_call_option,
     .args_doc = "URL METHOD [NAME=FILE|NAME=VALUE|FILE]...\nURL --list\n"
                 "URL --health [METHOD]",
-    .doc =
-        "Call a method of a server. The map is made of .npy files, tensors "
-        "of .npz and .safetensors files, and values such as "
-        "x=[1,2,3]:float32 or t=0.5. Ends with 0 when there is a reply, "
-        "3 where the method says that it failed, 4 where there is none "
-        "of that name, 5 where it takes another map, 6 at the time limit, "
-        "7 where the server is full, not ready, or being shut down, or nobody "
-        "serves there.",
+    .doc = "Call a method of a server. The map consists of .npy files, tensors "
+           "of .npz and .safetensors files, and values such as "
+           "x=[1,2,3]:float32 or t=0.5. Exit codes: 0 a reply came, 3 the "
+           "method failed, 4 the method does not exist, 5 the method takes "
+           "another map, 6 the time limit passed, 7 the server is full, not "
+           "ready or shutting down, or nobody serves there.",
 };
 
 int exit_code_of(tmsg_status_t status)

@@ -144,8 +144,8 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
     status = tmsg_listener_create(worker, options->listen, &params, listener_p);
     keep_tls(options, params.tls);
     if (status == TMSG_ERR_INSECURE) {
-        complain("%s; --key FILE lets those in who have it, "
-                 "--allow-unauthenticated strangers",
+        complain("%s: give --key FILE to let in its holders, or "
+                 "--allow-unauthenticated to let in everybody",
                  tmsg_error_message());
         return EXIT_USAGE;
     }

@@ -36,11 +36,11 @@ static bool is_private(const char *path, int fd)
     if (fstat(fd, &about) != 0) {
         complain("password file %s: %s", path, strerror(errno));
     } else if (!S_ISREG(about.st_mode)) {
-        complain("password file %s: it has to be a regular file", path);
+        complain("password file %s: it must be a regular file", path);
     } else if ((about.st_uid != geteuid() && about.st_uid != 0) ||
                (about.st_mode & 027) != 0) {
-        complain("password file %s: others get at it: it has to belong to this "
-                 "user, with mode 600",
+        complain("password file %s: others can read or change it: it must "
+                 "belong to this user and have mode 600",
                  path);
     } else {
         return true;
@@ -63,7 +63,8 @@ static int read_password(const char *path, char password[PASSWORD_BYTES])
         password[bytes > 0 ? bytes : 0] = '\0';
         password[strcspn(password, "\r\n")] = '\0';
         if (bytes < 0 || bytes == PASSWORD_BYTES - 1 || password[0] == '\0') {
-            complain("password file %s: its first line is no password", path);
+            complain("password file %s: its first line is not a password",
+                     path);
             bytes = -1;
         }
     }
@@ -145,6 +146,6 @@ void credentials_look(const connection_options_t *options)
         complain("%s: read again",
                  kept_tls != NULL ? options->tls.cert : options->key);
     } else {
-        complain("%s; what was there before holds", tmsg_error_message());
+        complain("%s; the previous ones stay in use", tmsg_error_message());
     }
 }

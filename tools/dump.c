@@ -34,7 +34,7 @@ static error_t parse_dump_option(int key, char *arg, struct argp_state *state)
         options->path = arg;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no FILE to look at");
+        argp_error(state, "the FILE to look at is missing");
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -149,7 +149,7 @@ static const char *compare_watched(const watched_t *file)
         return "the file was removed while it was in use";
     }
     if (now.st_dev != file->about.st_dev || now.st_ino != file->about.st_ino) {
-        return "another file took its place while it was in use";
+        return "another file replaced it while it was in use";
     }
     if (now.st_size < file->about.st_size) {
         return "the file was cut short while it was in use";

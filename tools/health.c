@@ -11,9 +11,9 @@ enum { KEY_READY = 1000, KEY_LIVE };
 
 static const struct argp_option option_list[] = {
     {"ready", KEY_READY, NULL, 0,
-     "Ask whether the server, or METHOD, is SERVING: the default", 0},
+     "Check whether the server, or METHOD, is SERVING: the default", 0},
     {"live", KEY_LIVE, NULL, 0,
-     "Ask whether the library answers there, of any program that listens", 0},
+     "Check whether the library of a listening program answers", 0},
     {0},
 };
 
@@ -54,11 +54,10 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_health_option,
     .args_doc = "URL [METHOD]\n--live URL",
-    .doc = "Say how a server is, for probes. Ends with 0 where it is ready, or "
-           "alive; 7 where it is NOT_SERVING, STALLED or DRAINING; 4 where "
-           "nobody serves "
-           "there, or has METHOD; 6 where it does not answer within the time "
-           "limit; 1 where it cannot be reached.",
+    .doc = "Check whether a server is ready, for probes. Exit codes: 0 it is "
+           "ready (with --live: alive), 7 it is NOT_SERVING, STALLED or "
+           "DRAINING, 4 nobody serves there or METHOD does not exist, 6 no "
+           "answer within the time limit, 1 it cannot be reached.",
 };
 
 /* The peer's library answers if its worker is driven, whatever its handlers

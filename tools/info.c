@@ -10,8 +10,8 @@ enum { KEY_JSON = 1000, KEY_ALL, PINGS = 20 };
 
 static const struct argp_option option_list[] = {
     {"all", KEY_ALL, NULL, 0,
-     "With a URL: what there is here as well, and counters that are 0", 0},
-    {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
+     "With a URL: also the settings of this side, and counters that are 0", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {0},
 };
 
@@ -46,9 +46,9 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_info_option,
     .args_doc = "[URL]",
-    .doc = "Tell versions, transports, limits and every UCX setting with its "
-           "origin. With a URL: connect to it, and tell which transport would "
-           "carry maps and why, whether large ones have a connection of their "
+    .doc = "Show versions, transports, limits and every UCX setting with its "
+           "origin. With a URL: connect to it, and show which transport would "
+           "carry maps and why, whether large maps have a connection of their "
            "own (the bulk stream), the time of a round trip, and the names "
            "that the peer offers.",
 };

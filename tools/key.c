@@ -9,7 +9,8 @@ enum { KEY_PRINCIPAL = 1000, KEY_CA, KEY_HOST };
 static const struct argp_option option_list[] = {
     {"out", 'o', "FILE", 0, "Write the key to FILE, which is not there yet", 0},
     {"principal", KEY_PRINCIPAL, "NAME", 0,
-     "Whose key it is: what the others call who proves it; default \"default\"",
+     "The principal: the name by which peers know the holder of the key; "
+     "default \"default\"",
      0},
     {"ca", KEY_CA, "DIR", 0,
      "Instead of a key: a certificate for tls://, NAME.pem, and its private "
@@ -47,7 +48,7 @@ static error_t parse_key_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_HOST:
         if (options->host_count == HOSTS_MOST) {
-            argp_error(state, "--host: %d are the most", HOSTS_MOST);
+            argp_error(state, "--host: at most %d are possible", HOSTS_MOST);
         }
         options->hosts[options->host_count++] = arg;
         return 0;
@@ -69,9 +70,9 @@ static error_t parse_key_option(int key, char *arg, struct argp_state *state)
 static const struct argp parser = {
     .options = option_list,
     .parser = parse_key_option,
-    .doc = "Make a new random key, by which two sides prove to each other that "
-           "they have it: --key FILE of the other commands. With --ca a "
-           "certificate: --tls-ca, --tls-cert and --tls-key of these.",
+    .doc = "Make a new random key for --key FILE of the other commands: two "
+           "sides that have it prove so to each other. With --ca: make a "
+           "certificate for --tls-ca, --tls-cert and --tls-key.",
 };
 
 static int make_key(const options_t *options)

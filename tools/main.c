@@ -15,12 +15,15 @@ static const struct {
     {"recv", recv_main, "tensormsg recv", "receive tensor maps into files"},
     {"send", send_main, "tensormsg send", "send tensor files to a receiver"},
     {"call", call_main, "tensormsg call", "call a method of a server"},
-    {"serve", serve_main, "tensormsg serve", "answer calls, to try them"},
-    {"health", health_main, "tensormsg health", "whether a server is ready"},
-    {"info", info_main, "tensormsg info", "versions, transports and settings"},
-    {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
-    {"perf", perf_main, "tensormsg perf", "what sending costs; thresholds"},
-    {"key", key_main, "tensormsg key", "a new key or certificate"},
+    {"serve", serve_main, "tensormsg serve", "answer calls, to try a client"},
+    {"health", health_main, "tensormsg health",
+     "check whether a server is ready"},
+    {"info", info_main, "tensormsg info",
+     "show versions, transports and settings"},
+    {"dump", dump_main, "tensormsg dump", "the contents of a file, as JSON"},
+    {"perf", perf_main, "tensormsg perf",
+     "measure latency and bandwidth; tune thresholds"},
+    {"key", key_main, "tensormsg key", "make a new key or certificate"},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
@@ -31,12 +34,12 @@ static int print_usage(FILE *stream, int code)
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(stream, "  %-6s %s\n", commands[i].name, commands[i].what);
     }
-    fputs("\n'tensormsg COMMAND --help' tells of its options, 'man tensormsg' "
-          "of everything,\n'tensormsg --version' which it is.\n"
-          "Exit codes: 0 done, 1 the transfer failed, 2 bad usage or bad input "
-          "file; of call, health\nand serve also 3 to 8, which the man page "
-          "has. SIGINT and "
-          "SIGTERM end each command; a second one\nends it at once.\n",
+    fputs("\n'tensormsg COMMAND --help' lists the options of a command, 'man "
+          "tensormsg' explains all of them,\n'tensormsg --version' prints the "
+          "version.\nExit codes: 0 success, 1 the transfer failed, 2 bad usage "
+          "or bad input file; call, health and\nserve also use 3 to 8 (see the "
+          "man page). SIGINT and SIGTERM end each command; a second one "
+          "ends\nit at once.\n",
           stream);
     return code;
 }
@@ -77,7 +80,8 @@ static int run_command(int argc, char **argv)
         }
     }
     if (*name != '\0') {
-        complain("there is no command '%s'", name);
+        complain("there is no command '%s': 'tensormsg --help' lists them",
+                 name);
     }
     return print_usage(stderr, EXIT_USAGE);
 }

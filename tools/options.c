@@ -78,18 +78,18 @@ static const struct {
       "Refuse certificates that a list of FILE revokes", GROUP}},
     {LISTENS | CONNECTS,
      {"tls-pin", KEY_TLS_PIN, "PINS", 0,
-      "Refuse peers whose public key is none of PINS: [NAME=]SHA-256 in "
-      "hexadecimal digits, with commas between; besides --tls-ca, or instead",
+      "Refuse peers whose public key is not in PINS, a list with commas of "
+      "[NAME=]SHA-256 in hexadecimal digits; with --tls-ca, or instead of it",
       GROUP}},
     {CONNECTS,
      {"tls-name", KEY_TLS_NAME, "NAME", 0,
-      "The listener's certificate has to be for NAME; default: the host of the "
+      "The listener's certificate must be for NAME; default: the host of the "
       "URL",
       GROUP}},
     {LISTENS | CONNECTS,
      {"carrier", KEY_CARRIER, "NAME", 0,
-      "What carries the messages: ucx, stream (TCP connections to the one port "
-      "alone), or auto, the default: what the peer asks for",
+      "Carrier of the messages: ucx, stream (TCP connections to the one port "
+      "only), or auto, the default: the one that the peer asks for",
       GROUP}},
     {CONNECTS, {"connect", 'c', "URL", OPTION_HIDDEN, NULL, GROUP}},
 };
@@ -179,7 +179,7 @@ static error_t parse_connection_option(int key, char *arg,
         return 0;
     case ARGP_KEY_NO_ARGS:
         if (parsing->does & NEEDS_URL) {
-            argp_error(state, "no URL to connect to");
+            argp_error(state, "the URL to connect to is missing");
         }
         return 0;
     default:
@@ -191,7 +191,7 @@ static error_t parse_connection_option(int key, char *arg,
 static error_t refuse_argument(int key, char *arg, struct argp_state *state)
 {
     if (key == ARGP_KEY_ARG) {
-        argp_error(state, "'%s' is one argument too many", arg);
+        argp_error(state, "there is an argument too many: '%s'", arg);
     }
     return ARGP_ERR_UNKNOWN;
 }
@@ -220,8 +220,7 @@ static bool is_tls_consistent(const connection_options_t *connection)
         complain("--tls-ca (or --tls-pin), --tls-cert and --tls-key go "
                  "together");
     } else if (any && connection->key != NULL) {
-        complain("--key and --tls-cert are two ways to prove who one is: give "
-                 "one of them");
+        complain("--key and --tls-cert exclude each other: give one of them");
     } else if (any && !is_tls) {
         complain("--tls-cert goes with a URL of tls://%s%s",
                  url == NULL ? "" : ", and not with ", url == NULL ? "" : url);

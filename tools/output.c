@@ -135,7 +135,7 @@ bool output_flush(void)
         lost = true;
         complain("standard output: %s",
                  errno == 0       ? "could not be written"
-                 : errno == EINTR ? "nobody reads it, and a signal came"
+                 : errno == EINTR ? "it is not being read, and a signal came"
                                   : strerror(errno));
     }
     return false;

@@ -28,9 +28,9 @@ static const struct argp_option option_list[] = {
     {"count", 'n', "N", 0, "End after N maps; default: on SIGINT or SIGTERM",
      0},
     {"timeout", 't', "S", 0,
-     "With --count: wait S seconds for a file that was offered, and a second "
-     "more for each 64 KiB of it; and S seconds for another sender where one "
-     "failed; then end with 1; default 10",
+     "With --count: wait S seconds for an offered file, plus a second for each "
+     "64 KiB of it, and S seconds for another sender after one failed; then "
+     "end with 1; default 10",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
     {"capture", KEY_CAPTURE, "DIR", 0,
@@ -141,7 +141,7 @@ static bool receiving_is_over(receiver_t *receiver, int *code_p,
     }
     if (receiver->output_lost &&
         (receiver->options->json || receiver->store.dir == NULL)) {
-        *why_p = "the receiver cannot say what it receives";
+        *why_p = "the receiver cannot report what it receives";
         *code_p = EXIT_FAILED;
         return true;
     }

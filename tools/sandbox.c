@@ -230,7 +230,7 @@ static const struct {
     int abi; /* from which on Landlock forbids it */
     const char *what;
 } later[] = {
-    {3, "cut files that it may not write"},
+    {3, "cut files that it is not allowed to write"},
     {4, "bind TCP ports of its choice"},
     {5, "control devices that it may open"},
     {6, "signal other processes and reach their abstract sockets"},

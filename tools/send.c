@@ -80,7 +80,7 @@ static error_t parse_send_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (options->file_count == 0) {
-            argp_error(state, "no FILE to send");
+            argp_error(state, "the FILE to send is missing");
         }
         return 0;
     default:
@@ -261,7 +261,7 @@ static bool give_up_receiver(sender_t *sender, char *why, size_t why_bytes)
 {
     sender->lost = true;
     snprintf(why, why_bytes,
-             "%s: no word from the receiver in time; is it `tensormsg recv`?",
+             "%s: the receiver did not answer in time; is it 'tensormsg recv'?",
              tmsg_endpoint_peer(sender->endpoint));
     return false;
 }

@@ -58,7 +58,7 @@ static error_t parse_serve_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (!options->echo) {
-            argp_error(state, "nothing to serve: --echo is what there is");
+            argp_error(state, "nothing to serve: give --echo");
         }
         return 0;
     default:
@@ -71,9 +71,9 @@ static const struct argp parser = {
     .parser = parse_serve_option,
     .doc = "Answer calls. The URL to call is the first line on standard "
            "output. Listens at " LISTEN_DEFAULT
-           " by default. After SIGINT or SIGTERM it takes no further calls, "
-           "and ends with 0 when those under way are answered, or with 8 when "
-           "some were cut at the end of the grace time.",
+           " by default. After SIGINT or SIGTERM it takes no further calls. "
+           "Exit codes: 0 the calls under way were answered, 8 some were cut "
+           "at the end of the grace time.",
 };
 
 static void reply_is_gone(void *arg)

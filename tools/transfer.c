@@ -182,7 +182,7 @@ bool transfer_read_reply(const tmsg_map_t *map, transfer_reply_t *reply)
     }
     reply->state = (transfer_state_t)i;
     reply->file = file == NULL ? "" : file;
-    reply->error = error == NULL ? "for no stated reason" : error;
+    reply->error = error == NULL ? "without a reason" : error;
     reply->checked = is_checked(map);
     return i < STATE_COUNT;
 }
@@ -199,7 +199,7 @@ bool transfer_read_verdict(const tmsg_map_t *map, transfer_verdict_t *verdict)
         return false;
     }
     verdict->changed = strcmp(state, STATE_SAME) == 0 ? NULL
-                       : error == NULL                ? "for no stated reason"
+                       : error == NULL                ? "without a reason"
                                                       : error;
     return true;
 }

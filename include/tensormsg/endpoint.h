@@ -535,9 +535,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
 
 /* The words to that status, naming the peer; "" while all is well. Of an
  * endpoint that has ended they are valid as long as it is; of one that is to
- * come back ("...: reconnecting, attempt 3; why it is away: ..."), or that
- * waits until somebody listens ("...: nobody has listened for 2.0 s: ..."),
- * until this thread asks again. */
+ * come back ("...: reconnecting, attempt 3; why the connection broke: ..."), or
+ * that waits until somebody listens ("...: nobody has listened for 2.0 s:
+ * ..."), until this thread asks again. */
 TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 
 /* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long

@@ -105,6 +105,8 @@ tmsg_status_t tmsg_device_parse(const char *name, tmsg_device_t *device_p)
             return TMSG_OK;
         }
     }
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "'%s' names no device",
-                          tmsg_error_name(name, strlen(name)).text);
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "'%s' is not a device: write cpu, cuda or cuda:1, for example",
+        tmsg_error_name(name, strlen(name)).text);
 }

@@ -32,7 +32,8 @@ static tmsg_status_t check_offset(const tmsg_dl_tensor_t *dl)
     }
     if (dl->byte_offset > UINTPTR_MAX - (uintptr_t)dl->data) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "byte_offset %" PRIu64 " is beyond all memory",
+                              "byte_offset %" PRIu64
+                              " is larger than any memory",
                               dl->byte_offset);
     }
     return TMSG_OK;
@@ -69,10 +70,10 @@ static tmsg_status_t check_flags(const struct DLManagedTensorVersioned *managed)
             managed->flags & ~FLAGS_KNOWN, managed->major, managed->minor);
     }
     if ((managed->flags & TMSG_DLPACK_PADDED) && bits % 8 != 0) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "values of %u bits padded to whole bytes; they "
-                              "travel packed",
-                              bits);
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "values of %u bits are padded to whole bytes: pack them first",
+            bits);
     }
     return TMSG_OK;
 }
@@ -105,7 +106,8 @@ tmsg_status_t tmsg_tensor_from_dlpack_versioned(
     }
     if (managed->major != TMSG_DLPACK_MAJOR) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "a tensor of DLPack %u.%u; this version reads %d",
+                              "the tensor is of DLPack %u.%u; this version of "
+                              "tensormsg reads DLPack %d",
                               managed->major, managed->minor,
                               TMSG_DLPACK_MAJOR);
     }
@@ -288,8 +290,8 @@ static tmsg_status_t make_plain(const source_t *source,
 
     if (source->flags & TMSG_DLPACK_READ_ONLY) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "it is read-only, which DLManagedTensor cannot "
-                              "say; DLManagedTensorVersioned can");
+                              "the tensor is read-only, which DLManagedTensor "
+                              "cannot express: use DLManagedTensorVersioned");
     }
     made = alloc_managed(source, &dl);
     if (made == NULL) {

@@ -174,8 +174,10 @@ tmsg_status_t tmsg_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
     if (parse_opaque(name, dtype_p)) {
         return TMSG_OK;
     }
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "'%s' names no dtype",
-                          tmsg_error_name(name, strlen(name)).text);
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "'%s' is not a dtype: write float32 or uint8, for example",
+        tmsg_error_name(name, strlen(name)).text);
 }
 
 uint32_t tmsg_dtype_bytes(tmsg_dtype_t dtype)

@@ -64,7 +64,7 @@ static tmsg_status_t check_json_keys(tmsg_json_reader_t *reader,
         *member = (member_t){item->string, strlen(item->string)};
         if (tmsg_index_find(&index, &names, member->name, member->name_bytes) !=
             TMSG_INDEX_NONE) {
-            tmsg_json_fail(reader, item, "is there twice");
+            tmsg_json_fail(reader, item, "occurs twice");
             break;
         }
         names.count++;
@@ -134,9 +134,9 @@ static char *load_json_file(tmsg_json_reader_t *reader)
         reader->status = tmsg_error_errno(TMSG_ERR_IO, "%s %s", reader->what,
                                           reader->source);
     } else if (bytes > FILE_BYTES_MOST) {
-        reader->status =
-            tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s %s is over 1 MiB",
-                           reader->what, reader->source);
+        reader->status = tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                        "%s %s is larger than 1 MiB",
+                                        reader->what, reader->source);
     } else if (file != NULL) {
         text[bytes] = '\0';
         if (strlen(text) < bytes) {

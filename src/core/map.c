@@ -186,8 +186,8 @@ tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)
     }
     if (!tmsg_map_is_idle(map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "the map is being sent, or a tensor of it is "
-                              "given out; change it when that has ended");
+                              "the map is being sent, or one of its tensors is "
+                              "exported: change it after that");
     }
     return TMSG_OK;
 }
@@ -358,7 +358,7 @@ static tmsg_status_t append_entry(tmsg_map_t *map, tmsg_map_entry_t *entry)
     if (tmsg_index_find(&map->index, &names, entry->name, entry->name_bytes) !=
         TMSG_INDEX_NONE) {
         return tmsg_error_set(
-            TMSG_ERR_ALREADY_EXISTS, "tensor '%s' is in the map already",
+            TMSG_ERR_ALREADY_EXISTS, "the map has a tensor '%s' already",
             tmsg_error_name(entry->name, entry->name_bytes).text);
     }
     if (!tmsg_map_adopt(map, entry)) {
@@ -540,8 +540,10 @@ tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
         return tmsg_map_check_given(map);
     }
     if (index >= map->size) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
-                              index, map->size);
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "tensor index %zu is out of range: the map has %zu tensors", index,
+            map->size);
     }
     if (name_p != NULL) {
         *name_p = tmsg_map_entries(map)[index].name;

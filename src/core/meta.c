@@ -172,7 +172,7 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
     }
     if (find_meta_key(map, key, key_bytes) != TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                              "key '%s' is in the map already",
+                              "the map has a key '%s' already",
                               tmsg_error_name(key, key_bytes).text);
     }
     status = check_value(key, key_bytes, value);
@@ -397,8 +397,10 @@ tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
         return tmsg_map_check_given(map);
     }
     if (index >= map->meta_size) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "key %zu of %zu", index,
-                              map->meta_size);
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "key index %zu is out of range: the map has %zu keys", index,
+            map->meta_size);
     }
     if (key_p != NULL) {
         *key_p = map->meta[index].key;

@@ -29,8 +29,8 @@ tmsg_status_t tmsg_regular_open(const char *what, const char *path, int *fd_p)
                              "%s %s", what, path);
     } else if (!S_ISREG(about.st_mode)) {
         status = tmsg_error_set(TMSG_ERR_IO,
-                                "%s %s: it is %s, and has to be a regular file",
-                                what, path, describe_kind(about.st_mode));
+                                "%s %s is %s: it must be a regular file", what,
+                                path, describe_kind(about.st_mode));
     } else {
         *fd_p = fd;
         return TMSG_OK;

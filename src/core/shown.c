@@ -269,8 +269,8 @@ const char *tmsg_shown_bad_name(const char *name, size_t most)
 
         i += tmsg_shown_read(name + i, bytes - i, &code);
         if (tmsg_shown_hides(code)) {
-            return "the file name has control characters, or others that "
-                   "cannot be seen";
+            return "the file name has control characters, or other invisible "
+                   "ones";
         }
     }
     return NULL;

@@ -251,8 +251,9 @@ tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor)
     uint32_t bits = (uint32_t)tensor->dtype.bits * tensor->dtype.lanes;
 
     if (bits % 8 != 0 && !tmsg_tensor_is_contiguous(tensor)) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "strides with elements of %u bits", bits);
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "strides are not supported for elements of %u bits", bits);
     }
     return TMSG_OK;
 }

@@ -167,8 +167,9 @@ static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
     uint8_t *base;
 
     if (found == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "no peer lends these %zu bytes", bytes);
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "these %zu bytes are not memory that a peer lends", bytes);
     }
     *whole_p = found->fd < 0;
     base = *whole_p ? mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,

@@ -200,11 +200,11 @@ tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
 
     (void)arg;
     if (alignment > ALIGNMENT || device.type != TMSG_DEVICE_CUDA) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "CUDA memory is allocated on a CUDA device, at "
-                              "multiples of %d: not on device type %d, of %llu",
-                              ALIGNMENT, device.type,
-                              (unsigned long long)alignment);
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "CUDA memory needs a CUDA device and an alignment of at most %d, "
+            "not device type %d and alignment %llu",
+            ALIGNMENT, device.type, (unsigned long long)alignment);
     }
     free_retired();
     status = tmsg_cuda_enter(device, stream, TMSG_CUDA_ALLOCATIONS, &scope);

@@ -47,10 +47,10 @@ static tmsg_status_t get_device(tmsg_device_t device,
     if (status == TMSG_OK &&
         (device.id < 0 || device.id >= (*driver_p)->devices ||
          device.id >= TMSG_CUDA_DEVICES)) {
-        status = tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                                "there is no CUDA device %d: the driver shows "
-                                "%d",
-                                device.id, (*driver_p)->devices);
+        status = tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "there is no CUDA device %d: the driver shows %d devices",
+            device.id, (*driver_p)->devices);
     }
     return status;
 }
@@ -335,14 +335,14 @@ static tmsg_status_t refuse_captured(const tmsg_cuda_scope_t *scope)
     if (result != TMSG_CU_CAPTURE_IMPLICIT && capturing == 0) {
         return TMSG_OK; /* another error is told by the calls that follow */
     }
-    return tmsg_error_set(TMSG_ERR_BUSY,
-                          "the CUDA stream is being captured into a graph%s: "
-                          "what is done in it would be recorded, and not done; "
-                          "use another stream, or end the capture first",
-                          result == TMSG_CU_CAPTURE_IMPLICIT
-                              ? " (another stream of its context is, which the "
-                                "legacy default stream joins)"
-                              : "");
+    return tmsg_error_set(
+        TMSG_ERR_BUSY,
+        "the CUDA stream is being captured into a graph%s: its work would be "
+        "recorded, not executed; use another stream, or end the capture first",
+        result == TMSG_CU_CAPTURE_IMPLICIT
+            ? " (another stream of its context is, which the "
+              "legacy default stream joins)"
+            : "");
 }
 
 static tmsg_status_t check_cuda_stream(tmsg_stream_t stream)
@@ -352,7 +352,8 @@ static tmsg_status_t check_cuda_stream(tmsg_stream_t stream)
     }
     if (stream.kind != TMSG_STREAM_CUDA) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "a stream of kind %d is not CUDA's", stream.kind);
+                              "a stream of kind %d is not a CUDA stream",
+                              stream.kind);
     }
     if (stream.handle == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

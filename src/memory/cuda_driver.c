@@ -182,7 +182,7 @@ static const char *driver_error_text(const tmsg_cuda_driver_t *driver,
     if (driver->fn.cuGetErrorString == NULL ||
         driver->fn.cuGetErrorString(result, &text) != TMSG_CU_SUCCESS ||
         text == NULL) {
-        return "an error without words";
+        return "an unnamed error";
     }
     return text;
 }
@@ -200,10 +200,10 @@ static void fail_init(tmsg_cuda_driver_t *driver, const char *call, int result)
             "the CUDA driver works and shows no GPU (CUDA_VISIBLE_DEVICES may "
             "hide them); GPUs are not used");
     } else {
-        tell_outcome(
-            driver, TMSG_CUDA_INIT_FAILED,
-            "the CUDA driver does not work, %s said %d: %s; GPUs are not used",
-            call, result, driver_error_text(driver, result));
+        tell_outcome(driver, TMSG_CUDA_INIT_FAILED,
+                     "the CUDA driver does not work, %s returned %d: %s; GPUs "
+                     "are not used",
+                     call, result, driver_error_text(driver, result));
     }
 }
 
@@ -215,10 +215,10 @@ static const char *driver_consequence(const tmsg_cuda_driver_t *driver)
     }
     if (driver->fn.cuMemAllocAsync == NULL ||
         driver->fn.cuMemFreeAsync == NULL) {
-        return "without memory pools (CUDA 11.2), so to allocate and free GPU "
-               "memory may wait for the GPU";
+        return "without memory pools (CUDA 11.2), so allocating and freeing "
+               "GPU memory may wait for the GPU";
     }
-    return "all that this library uses is there";
+    return "it has all that this library uses";
 }
 
 static void count_devices(tmsg_cuda_driver_t *driver, int result)

@@ -145,5 +145,5 @@ tmsg_status_t tmsg_cuda_find_uuid(const char *uuid, tmsg_device_t *device_p)
         }
     }
     return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                          "the GPU %s is not to be seen here", uuid);
+                          "this process does not see the GPU %s", uuid);
 }

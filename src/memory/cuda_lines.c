@@ -143,8 +143,8 @@ static tmsg_status_t check_words(const tmsg_cuda_scope_t *scope,
     return tmsg_error_set(
         TMSG_ERR_UNSUPPORTED,
         "streams of CUDA device %d cannot wait for a word of 64 bits: the "
-        "driver says 0 for CAN_USE_64_BIT_STREAM_MEM_OPS, or is older than "
-        "CUDA 11.7; a kernel can ring the bell all the same",
+        "driver reports 0 for CAN_USE_64_BIT_STREAM_MEM_OPS, or is older than "
+        "CUDA 11.7; a kernel can still ring the bell",
         device.id);
 }
 
@@ -158,7 +158,7 @@ tmsg_status_t tmsg_cuda_give_line(tmsg_device_t device, tmsg_stream_t stream,
 
     if (stream.kind != TMSG_STREAM_CUDA) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "a bell needs a stream of CUDA");
+                              "a bell needs a CUDA stream");
     }
     status = tmsg_cuda_enter_to_record(device, stream, &scope);
     if (status != TMSG_OK) {

@@ -175,9 +175,9 @@ static tmsg_status_t make_memory(tmsg_ipc_memory_t *memory, uint64_t bytes)
     tmsg_status_t status = tmsg_cuda_identify(NULL, memory->device, &identity);
 
     if (status == TMSG_OK && identity.uuid[0] == '\0') {
-        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "the CUDA driver does not tell the device's "
-                                "UUID");
+        status =
+            tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                           "the CUDA driver does not report the device's UUID");
     }
     if (status == TMSG_OK && bytes > UINT64_MAX - UNIT_BYTES) {
         status = tmsg_error_memory("GPU memory that is shared");

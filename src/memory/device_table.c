@@ -66,7 +66,7 @@ static void blame_entry(reader_t *reader)
 static const char *read_entry_text(reader_t *reader, const cJSON *item)
 {
     if (!cJSON_IsString(item)) {
-        tmsg_json_fail(&reader->json, item, "is not a text");
+        tmsg_json_fail(&reader->json, item, "is not a string");
         return "";
     }
     /* The devices that have no bus id or uuid have "" there. */
@@ -86,7 +86,7 @@ static int32_t read_kind(reader_t *reader, const cJSON *item)
             return kind;
         }
     }
-    fail_entry(reader, "kind '%s' is none of host, cuda, rocm, gaudi",
+    fail_entry(reader, "kind '%s' is not one of host, cuda, rocm, gaudi",
                tmsg_error_name(name, strlen(name)).text);
     return 0;
 }
@@ -109,7 +109,7 @@ static void read_item(reader_t *reader, const cJSON *item, bool gaudi,
     } else if (!gaudi && strcmp(key, "uuid") == 0) {
         entry->uuid = read_entry_text(reader, item);
     } else {
-        tmsg_json_fail(&reader->json, item, "is nothing that an entry has");
+        tmsg_json_fail(&reader->json, item, "is not a field of an entry");
     }
 }
 
@@ -162,7 +162,7 @@ static tmsg_device_info_t *match_device(reader_t *reader, const entry_t *entry)
     size_t count = 0;
 
     if (entry->bus_id != NULL && !tmsg_device_bus_id(entry->bus_id, bus_id)) {
-        fail_entry(reader, "'%s' is not a bus id as 0000:33:00.0", name.text);
+        fail_entry(reader, "'%s' is not a bus id like 0000:33:00.0", name.text);
         return NULL;
     }
     for (size_t i = 0; i < reader->devices->count; i++) {
@@ -176,11 +176,11 @@ static tmsg_device_info_t *match_device(reader_t *reader, const entry_t *entry)
                    other_kind(reader, bus_id),
                    tmsg_device_kind_name(entry->kind));
     } else if (count == 0) {
-        fail_entry(reader, "'%s' is no %s device of this machine", name.text,
+        fail_entry(reader, "'%s' is not a %s device of this machine", name.text,
                    tmsg_device_kind_name(entry->kind));
     } else if (count > 1) {
-        fail_entry(reader, "'%s' is %zu devices; say which by uuid", name.text,
-                   count);
+        fail_entry(reader, "'%s' matches %zu devices: choose one by its uuid",
+                   name.text, count);
     }
     return count == 1 ? found : NULL;
 }
@@ -191,10 +191,10 @@ static void check_index(reader_t *reader, const entry_t *entry)
         const tmsg_device_info_t *info = &reader->devices->infos[i];
 
         if (info->index == entry->index) {
-            fail_entry(reader, "index %d is there twice", info->index);
+            fail_entry(reader, "index %d occurs twice", info->index);
         } else if (entry->module_id >= 0 &&
                    info->module_id == entry->module_id) {
-            fail_entry(reader, "module_id %d is there twice", info->module_id);
+            fail_entry(reader, "module_id %d occurs twice", info->module_id);
         }
     }
 }
@@ -223,7 +223,7 @@ static void read_table_entry(reader_t *reader, const cJSON *object, bool gaudi)
         info = reader_is_ok(reader) ? match_device(reader, &entry) : NULL;
     }
     if (info != NULL && info->index >= 0) {
-        fail_entry(reader, "it is the device of index %d, too", info->index);
+        fail_entry(reader, "index %d is the same device", info->index);
     } else if (info != NULL) {
         info->index = (int32_t)entry.index;
         info->module_id = (int32_t)entry.module_id;
@@ -270,7 +270,7 @@ static void read_root(reader_t *reader, const cJSON *root)
         } else if (strcmp(item->string, "devices") == 0) {
             entries = item;
         } else {
-            tmsg_json_fail(&reader->json, item, "is nothing that a table has");
+            tmsg_json_fail(&reader->json, item, "is not a field of the table");
         }
     }
     if (version == NULL) {
@@ -379,8 +379,10 @@ tmsg_status_t tmsg_devices_at(const tmsg_devices_t *devices, size_t position,
                               devices == NULL ? "devices" : "info_p");
     }
     if (position >= devices->count) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "device %zu of %zu", position,
-                              devices->count);
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "device index %zu is out of range: there are %zu devices", position,
+            devices->count);
     }
     *info_p = devices->infos[position];
     return TMSG_OK;

@@ -163,8 +163,8 @@ static tmsg_status_t check_domain(const tmsg_domain_t *domain)
                                      "copy_within()");
     }
     if (events != 0 && events != 4) {
-        return refuse_domain(domain, "the table has some of the functions of "
-                                     "events, not all");
+        return refuse_domain(
+            domain, "the table has some of the event functions, but not all");
     }
     if (events == 0 && domain->stream != NULL) {
         return refuse_domain(domain, "the table has stream() and no events");
@@ -182,12 +182,14 @@ static tmsg_status_t append_domain(const tmsg_domain_t *domain)
     for (size_t i = 0; i < count; i++) {
         if (strcmp(domain_at(i)->name, domain->name) == 0) {
             return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                                  "there is a domain '%s'", domain->name);
+                                  "domain '%s' is registered already",
+                                  domain->name);
         }
     }
     if (count - BUILT_IN == MOST_REGISTERED) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "domain '%s': there are %d of others already",
+                              "domain '%s': %d other domains are registered, "
+                              "and no more are possible",
                               domain->name, MOST_REGISTERED);
     }
     registered[count - BUILT_IN] = *domain;

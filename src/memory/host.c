@@ -58,9 +58,10 @@ static tmsg_status_t refuse_streams(tmsg_stream_t stream)
     if (stream.kind == TMSG_STREAM_NONE) {
         return TMSG_OK;
     }
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                          "host memory knows no streams, and kind %d was given",
-                          stream.kind);
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "host memory has no streams, but a stream of kind %d was given",
+        stream.kind);
 }
 
 static tmsg_status_t host_domain_alloc(void *arg, tmsg_device_t device,

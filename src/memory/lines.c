@@ -168,7 +168,7 @@ static tmsg_status_t give_stream(const tmsg_line_t *line, tmsg_stream_t stream,
     if (line->address == 0) {
         return tmsg_error_set(
             TMSG_ERR_UNSUPPORTED,
-            "no stream reaches this bell: it was made for memory of the CPU "
+            "no stream can ring this bell: it was made for memory of the CPU "
             "while no CUDA device was in use");
     }
     return tmsg_cuda_give_line(line->device, stream, line->address, writes);

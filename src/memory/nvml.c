@@ -104,7 +104,7 @@ void tmsg_nvml_open(tmsg_nvml_t *nvml, const char *path)
     result = nvml->fn.nvmlInit();
     if (result != 0) {
         snprintf(nvml->why, sizeof(nvml->why),
-                 "NVML does not work: nvmlInit said %d: %s", result,
+                 "NVML does not work: nvmlInit returned %d: %s", result,
                  nvml->fn.nvmlErrorString(result));
         return;
     }

@@ -64,8 +64,8 @@ static tmsg_status_t refuse_file(void)
 {
     if (errno == ENOSYS || errno == EPERM || errno == EACCES) {
         return tmsg_error_errno(TMSG_ERR_UNSUPPORTED,
-                                "shareable memory: this process may not call "
-                                "memfd_create() (seccomp?)");
+                                "shareable memory: this process is not allowed "
+                                "to call memfd_create() (seccomp?)");
     }
     return tmsg_error_errno(errno == ENOMEM ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
                             "shareable memory: memfd_create()");
@@ -77,8 +77,8 @@ static tmsg_status_t refuse_length(size_t bytes)
 
     getrlimit(RLIMIT_FSIZE, &most);
     return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                          "%zu bytes of shareable memory: it is a file, which "
-                          "may have %llu bytes here (RLIMIT_FSIZE)",
+                          "%zu bytes of shareable memory: it is a file, and a "
+                          "file is limited to %llu bytes here (RLIMIT_FSIZE)",
                           bytes, (unsigned long long)most.rlim_cur);
 }
 
@@ -90,8 +90,8 @@ static tmsg_status_t refuse_mapping(size_t bytes)
         most.rlim_cur != RLIM_INFINITY) {
         return tmsg_error_set(
             TMSG_ERR_NO_MEMORY,
-            "%zu bytes of shareable memory: no address space; this process may "
-            "have %llu bytes of it (RLIMIT_AS)",
+            "%zu bytes of shareable memory: the address space of this process "
+            "is limited to %llu bytes (RLIMIT_AS)",
             bytes, (unsigned long long)most.rlim_cur);
     }
     return tmsg_error_errno(errno == ENOMEM ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
@@ -115,11 +115,11 @@ static tmsg_status_t refuse_pages(size_t bytes)
         return refuse_length(bytes);
     }
     if ((errno == ENOMEM || errno == ENOSPC) && tmsg_available_is_strict("")) {
-        return tmsg_error_set(
-            TMSG_ERR_NO_MEMORY,
-            "%zu bytes of shareable memory: the machine has promised what it "
-            "may promise (vm.overcommit_memory is 2; see CommitLimit)",
-            bytes);
+        return tmsg_error_set(TMSG_ERR_NO_MEMORY,
+                              "%zu bytes of shareable memory: the machine has "
+                              "reached its commit limit (vm.overcommit_memory "
+                              "is 2; see CommitLimit in /proc/meminfo)",
+                              bytes);
     }
     return tmsg_error_errno(
         errno == ENOMEM || errno == ENOSPC ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,

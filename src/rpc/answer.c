@@ -207,10 +207,11 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
     if (status == TMSG_IN_PROGRESS) {
         return TMSG_OK;
     }
-    return tmsg_error_set(
-        tmsg_task_told(status), "method '%s': %s", task->method->name,
-        status == TMSG_TASK_ANSWERED ? "the call was answered before"
-                                     : "nobody waits for an answer any more");
+    return tmsg_error_set(tmsg_task_told(status), "method '%s': %s",
+                          task->method->name,
+                          status == TMSG_TASK_ANSWERED
+                              ? "the call was answered before"
+                              : "the caller waits for no answer any more");
 }
 
 /* Sends a failure in place of a claimed answer that could not be sent.
@@ -290,7 +291,7 @@ tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
     return tmsg_utf8_valid(words == NULL ? "" : words, *bytes_p)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "fail: the words are no UTF-8");
+                                "fail: the words are not UTF-8");
 }
 
 tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
@@ -310,7 +311,7 @@ tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
 
     if (status >= 0 || status < TMSG_ERR_APPLICATION) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "fail: status %d is no failure", status);
+                              "fail: status %d is not a failure", status);
     }
     if (tmsg_task_words(words, &bytes) != TMSG_OK) {
         return TMSG_ERR_INVALID_PARAM;

@@ -50,7 +50,8 @@ tmsg_status_t tmsg_list_begin(tmsg_task_t *task)
     tmsg_hub_unlock(peer->hub);
     if (!room) {
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                              "%d lists are on their way to the caller",
+                              "%d lists are on their way to the caller "
+                              "already: ask again when one has arrived",
                               TMSG_LISTS_MOST);
     }
     tmsg_calls_hold(peer->endpoint);
@@ -135,7 +136,7 @@ tmsg_status_t tmsg_builtin_begin(tmsg_hub_t *hub)
         return TMSG_OK;
     }
     if (atomic_load(&hub->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "the worker is gone");
+        return tmsg_error_set(TMSG_ERR_CLOSED, "the worker was destroyed");
     }
     if (hub->offers == NULL && tmsg_offers_create(&hub->offers) != TMSG_OK) {
         return TMSG_ERR_NO_MEMORY;

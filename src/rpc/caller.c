@@ -669,8 +669,8 @@ tmsg_reply_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     call = tmsg_call_find(peer, head->id);
     if (call == NULL || call->coming || call->stream != NULL) {
         hub->late_replies++;
-        status = tmsg_error_set(TMSG_ERR_CANCELED,
-                                "nobody waits for this reply (any more)");
+        status =
+            tmsg_error_set(TMSG_ERR_CANCELED, "nobody waits for this reply");
     } else if (call->into != NULL && head->status == TMSG_OK) {
         status = begin_into(call, head, into_p);
     } else {

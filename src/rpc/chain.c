@@ -90,10 +90,12 @@ tmsg_status_t tmsg_worker_intercept(tmsg_worker_t *worker, tmsg_side_t side,
 
     if (worker == NULL || interceptor == NULL ||
         (side != TMSG_SIDE_CALLER && side != TMSG_SIDE_SERVER)) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "interceptor: %s",
-                              worker == NULL        ? "worker is NULL"
-                              : interceptor == NULL ? "it is NULL"
-                                                    : "no such side");
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "interceptor: %s",
+            worker == NULL ? "worker is NULL"
+            : interceptor == NULL
+                ? "interceptor is NULL"
+                : "side is neither TMSG_SIDE_CALLER nor TMSG_SIDE_SERVER");
     }
     status = read_hooks(interceptor, &read);
     if (status == TMSG_OK) {

@@ -24,8 +24,8 @@ static tmsg_status_t check_observer(const tmsg_task_t *task)
         return TMSG_OK;
     }
     return tmsg_error_set(TMSG_ERR_REFUSED,
-                          "this is told to the principals that the variable "
-                          "TENSORMSG_OBSERVERS of the process names");
+                          "only principals that TENSORMSG_OBSERVERS lists in "
+                          "that process may ask for this");
 }
 
 /* Adds a text as a tensor, which frees it; it frees it also if it fails. */

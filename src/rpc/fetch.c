@@ -197,8 +197,9 @@ static tmsg_status_t check_by_key(const tmsg_fetch_params_t *params)
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
     if (mask & TMSG_FETCH_PARAM_EPOCH) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "fetch: a key has its epoch: epoch is for names");
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "fetch: epoch goes with a name: a key has its own");
     }
     if (mask & TMSG_FETCH_PARAM_WAIT && params->wait_ms != 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

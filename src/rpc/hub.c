@@ -130,7 +130,7 @@ static void *create_hub(tmsg_calls_t *calls)
 
     if (hub == NULL || tmsg_map_create(&hub->empty) != TMSG_OK) {
         free(hub);
-        tmsg_error_memory("what calls need");
+        tmsg_error_memory("the state of calls");
         return NULL;
     }
     tmsg_refs_init(&hub->refs, 1);
@@ -147,7 +147,7 @@ static void *meet_endpoint(void *start, tmsg_endpoint_t *endpoint)
     tmsg_rpc_peer_t *peer = calloc(1, sizeof(*peer));
 
     if (peer == NULL) {
-        tmsg_error_memory("what calls need of an endpoint");
+        tmsg_error_memory("the state of calls of an endpoint");
         return NULL;
     }
     peer->hub = hub;

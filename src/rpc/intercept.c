@@ -449,9 +449,10 @@ tmsg_status_t tmsg_intercepted_set_meta(tmsg_intercepted_t *call,
     tmsg_hooks_t *hooks = call == NULL ? NULL : tmsg_hooks_of(call);
 
     if (hooks == NULL || hooks->call == NULL || !hooks->beginning) {
-        return tmsg_error_set(
-            call == NULL ? TMSG_ERR_INVALID_PARAM : TMSG_ERR_UNSUPPORTED,
-            "interceptor: metadata is given to a request in a caller's begin");
+        return tmsg_error_set(call == NULL ? TMSG_ERR_INVALID_PARAM
+                                           : TMSG_ERR_UNSUPPORTED,
+                              "interceptor: metadata can only be added in "
+                              "begin() of a call that this side makes");
     }
     hooks->asked = true;
     return tmsg_hooks_give(hooks, key, value);

@@ -467,11 +467,12 @@ static tmsg_status_t await_release(tmsg_offer_t *offer, int timeout_ms)
         return TMSG_OK;
     }
     if (atomic_load(&offer->hub->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "withdraw: the worker is gone");
+        return tmsg_error_set(TMSG_ERR_CLOSED,
+                              "withdraw: the worker was destroyed");
     }
     if (is_inside(offer)) {
         return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
-                              "withdraw: a callback may not wait");
+                              "withdraw: a callback must not wait");
     }
     return tmsg_calls_until(offer->hub->calls, is_released, offer, timeout_ms,
                             missing, "");

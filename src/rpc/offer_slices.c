@@ -119,7 +119,8 @@ static tmsg_status_t write_slice(const tmsg_slice_t *slice, uint32_t index,
     }
     if (slice->step != NULL) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "fetch: slice %u: there are no steps", index);
+                              "fetch: slice %u: steps are not supported",
+                              index);
     }
     status = write_box(slice, as, request);
     if (status == TMSG_ERR_ALREADY_EXISTS) {
@@ -183,7 +184,7 @@ tmsg_status_t tmsg_slice_check(const tmsg_map_entry_t *entry)
     const tmsg_tensor_t *box = &entry->tensor;
 
     if (strncmp(entry->name, TMSG_FETCH_SLICE, PREFIX_BYTES) != 0) {
-        return refuse_slice(entry->name, "it is no slice");
+        return refuse_slice(entry->name, "it is not a slice");
     }
     return box->device.type == TMSG_DEVICE_CPU &&
                    box->dtype.code == TMSG_DTYPE_INT && box->dtype.bits == 64 &&
@@ -263,8 +264,8 @@ static tmsg_status_t make_view(const char *name, const int64_t *box,
         return TMSG_OK;
     }
     if (bits % 8 != 0) {
-        return refuse_slice(name, "its elements are not whole bytes: there are "
-                                  "no slices of it");
+        return refuse_slice(
+            name, "its elements are not whole bytes, so it has no slices");
     }
     view->tensor.shape = view->shape;
     view->tensor.strides = NULL;

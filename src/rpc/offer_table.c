@@ -216,7 +216,7 @@ static tmsg_status_t miss_key(const tmsg_offers_t *offers,
     }
     return tmsg_error_set(TMSG_ERR_NOT_FOUND,
                           offers->forgotten
-                              ? "the offer is over, or never was there"
+                              ? "the offer is over, or never existed"
                               : "there never was such an offer");
 }
 
@@ -275,7 +275,7 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
     return last == NULL
                ? tmsg_error_set(TMSG_ERR_NOT_FOUND, "there is no offer '%s'%s",
                                 tmsg_error_name(ask->name, bytes).text,
-                                offers->forgotten ? "" : ", and never was")
+                                offers->forgotten ? "" : ", and never was one")
                : tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer '%s' %s",
                                 tmsg_error_name(ask->name, bytes).text,
                                 words_of_end(last->status));

@@ -88,8 +88,9 @@ tmsg_status_t tmsg_principals_check(const char *list,
         return TMSG_OK;
     }
     return name == NULL
-               ? tmsg_error_set(TMSG_ERR_REFUSED,
-                                "the method is for those who have proved a key")
+               ? tmsg_error_set(
+                     TMSG_ERR_REFUSED,
+                     "the method is only for callers that have proved a key")
                : tmsg_error_set(TMSG_ERR_REFUSED, "the method is not for '%s'",
                                 name);
 }

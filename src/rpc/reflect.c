@@ -297,7 +297,7 @@ tmsg_status_t tmsg_server_set_health(tmsg_server_t *server, const char *name,
         health > TMSG_HEALTH_DRAINING) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "health: %s",
                               server == NULL ? "server is NULL"
-                                             : "not one that can be set");
+                                             : "it is not one that can be set");
     }
     tmsg_hub_lock(server->hub);
     if (name == NULL) {

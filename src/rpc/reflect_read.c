@@ -48,9 +48,10 @@ tmsg_status_t tmsg_methods_at(const tmsg_methods_t *methods, size_t index,
                               "methods: a pointer is NULL");
     }
     if (index >= methods->count) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "methods: there are %zu, none at %zu",
-                              methods->count, index);
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "methods: there are %zu, and index %zu is out of range",
+            methods->count, index);
     }
     *info_p = methods->infos[index];
     return TMSG_OK;
@@ -133,7 +134,7 @@ static tmsg_status_t read_object(const cJSON *object, tmsg_method_info_t *info)
         return reader.status == TMSG_ERR_NO_MEMORY
                    ? reader.status
                    : malformed_list(info->name,
-                                    "no object, or a key that comes twice");
+                                    "no object, or a key that occurs twice");
     }
     if (!text_of(object, "description", &description) ||
         !text_of(object, "signature", &signature) ||

@@ -28,8 +28,8 @@ static tmsg_status_t check_retry(const tmsg_retry_t *retry)
         retry->first_backoff_ms < 0 || retry->most_backoff_ms < 0) {
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM,
-            "call: retry: attempts %u, backoff %d to %d ms: the "
-            "first is 2 to %u, the others 0 or more",
+            "call: retry: attempts %u, backoff %d to %d ms: attempts must be 2 "
+            "to %u, the backoffs 0 or more",
             retry->attempts, retry->first_backoff_ms, retry->most_backoff_ms,
             ATTEMPTS_MOST);
     }

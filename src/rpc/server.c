@@ -42,11 +42,11 @@ static tmsg_status_t read_server_params(const tmsg_server_params_t *params,
     server->thread_count =
         mask & TMSG_SERVER_PARAM_THREADS ? params->threads : 0;
     if (server->load.concurrency == 0 || server->thread_count > THREADS_MOST) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM,
-            "server: concurrency %u, threads %u: the first is "
-            "1 or more, the second %d or less",
-            server->load.concurrency, server->thread_count, THREADS_MOST);
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "server: concurrency %u, threads %u: concurrency "
+                              "must be 1 or more, threads %d or less",
+                              server->load.concurrency, server->thread_count,
+                              THREADS_MOST);
     }
     return TMSG_OK;
 }
@@ -116,8 +116,9 @@ static tmsg_status_t create_server(tmsg_server_t *server,
     server->pooled = server->thread_count > 0;
     if (status == TMSG_OK && server->pooled &&
         !tmsg_calls_are_shared(server->hub->calls)) {
-        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "server: threads take a worker that is shared");
+        status = tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "server: threads need a worker made with TMSG_WORKER_SHARED");
     }
     if (status == TMSG_OK) {
         status = tmsg_pool_start(server);
@@ -274,7 +275,7 @@ static tmsg_status_t register_method(tmsg_server_t *server, const char *name,
     if (status == TMSG_OK &&
         (!handled || tmsg_method_is_reserved(name, bytes))) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "method '%s': %s", name,
-                                !handled ? "no handler"
+                                !handled ? "the handler is NULL"
                                          : "names of " TMSG_METHOD_RESERVED
                                            " are reserved");
     }

@@ -107,7 +107,7 @@ const char *tmsg_signature_meta_fault(const tmsg_want_meta_t *want)
     bool prefixed = want->key_bytes >= strlen(PREFIX) &&
                     memcmp(want->key, PREFIX, strlen(PREFIX)) == 0;
 
-    return prefixed && reserved == 0 ? "is no key that the library has"
+    return prefixed && reserved == 0 ? "is not a key of the library"
            : reserved != 0 && want->type != 0 && want->type != reserved
                ? "is a key of another type"
                : NULL;
@@ -140,9 +140,8 @@ static tmsg_status_t check_new(const tmsg_index_t *index,
                                size_t bytes, const char *what)
 {
     if (tmsg_index_find(index, names, name, bytes) != TMSG_INDEX_NONE) {
-        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                              "%s \"%s\" is there twice", what,
-                              tmsg_error_name(name, bytes).text);
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS, "%s \"%s\" occurs twice",
+                              what, tmsg_error_name(name, bytes).text);
     }
     return names->count < TMSG_SIGNATURE_ITEMS_MAX
                ? TMSG_OK
@@ -236,12 +235,12 @@ static tmsg_status_t check_addition(const tmsg_signature_t *signature,
     }
     if (!tmsg_refs_are(&signature->refs, 1)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "signature: a stream has it; change it when that "
-                              "was let go of");
+                              "signature: a stream uses it: change it after "
+                              "that stream was released");
     }
     if (side != TMSG_SIGNATURE_INPUTS && side != TMSG_SIGNATURE_OUTPUTS) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "signature: %d is no side", (int)side);
+                              "signature: %d is not a side", (int)side);
     }
     if (flags & ~(uint32_t)TMSG_SIGNATURE_OPTIONAL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -299,7 +298,7 @@ tmsg_status_t tmsg_signature_add_meta(tmsg_signature_t *signature,
     }
     if (type < 0 || type > TMSG_META_TYPE_BYTES) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "signature: %d is no type of metadata", type);
+                              "signature: %d is not a type of metadata", type);
     }
     want.key_bytes = strlen(key);
     want.optional = (flags & TMSG_SIGNATURE_OPTIONAL) != 0;

@@ -101,7 +101,7 @@ static bool unexpected(parser_t *parser, const char *wanted)
         bytes++;
     } while (bytes < 4 && (parser->at[bytes] & 0xc0) == 0x80);
     return fail_at(parser, TMSG_ERR_INVALID_PARAM, parser->at,
-                   "'%s' where %s has to be", found, wanted);
+                   "'%s' where %s must be", found, wanted);
 }
 
 /* Steps over `token`, or sets an error that calls it `wanted`. */
@@ -345,7 +345,7 @@ static bool parse_extent(parser_t *parser, tmsg_want_tensor_t *tensor,
     }
     if (take_token(parser, "...")) {
         if (tensor->rest >= 0) {
-            return invalid_at(parser, start, "'...' comes twice");
+            return invalid_at(parser, start, "'...' occurs twice");
         }
         tensor->rest = tensor->extent_count;
         *place = TMSG_EXTENT_REST;
@@ -387,7 +387,7 @@ static bool parse_dtype(parser_t *parser, tmsg_want_tensor_t *tensor)
                        bytes < sizeof(text)
                            ? tmsg_dtype_parse(text, &tensor->dtype)
                            : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                            "'%s...' names no dtype", text));
+                                            "'%s...' is not a dtype", text));
 }
 
 /* Parses a type, such as "uint8[b,h,w,3]". */
@@ -454,11 +454,10 @@ static bool meta_type(parser_t *parser, int32_t *type_p)
             return true;
         }
     }
-    return bytes == 0
-               ? unexpected(parser, "a type of metadata")
-               : invalid_at(parser, start,
-                            "no type of metadata: these are bool, i64, f64, "
-                            "string, bytes and '*'");
+    return bytes == 0 ? unexpected(parser, "a type of metadata")
+                      : invalid_at(parser, start,
+                                   "not a type of metadata: these are bool, "
+                                   "i64, f64, string, bytes and '*'");
 }
 
 static bool meta_item(parser_t *parser, tmsg_signature_side_t side)

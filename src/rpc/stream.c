@@ -230,7 +230,7 @@ static tmsg_status_t check_writable(const tmsg_call_stream_t *stream)
     if (status == TMSG_OK || stream->finished) {
         return tmsg_error_set(TMSG_ERR_CLOSED, "method '%s': %s",
                               tmsg_call_stream_method(stream),
-                              status == TMSG_OK ? "the stream is over"
+                              status == TMSG_OK ? "the stream has ended"
                                                 : "this side has finished");
     }
     return TMSG_OK;
@@ -342,12 +342,14 @@ static tmsg_status_t check_params(const tmsg_send_params_t *params)
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
     if (mask & TMSG_SEND_PARAM_CHANNEL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "stream: it has a channel of its own");
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "stream: leave out the channel: a stream has its own");
     }
     if (mask & TMSG_SEND_PARAM_FLAGS && params->flags & TMSG_SEND_UNORDERED) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "stream: its messages are in order");
+                              "stream: leave out TMSG_SEND_UNORDERED: the "
+                              "messages of a stream are in order");
     }
     return TMSG_OK;
 }

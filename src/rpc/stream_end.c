@@ -208,7 +208,7 @@ static const char *words_of(const tmsg_call_stream_t *stream,
     }
     switch (status) {
     case TMSG_ERR_TIMED_OUT:
-        return "its time is up at the server";
+        return "its time was up at the server";
     case TMSG_ERR_UNAVAILABLE:
         return "the server was shut down";
     case TMSG_ERR_CANCELED:
@@ -222,7 +222,7 @@ tmsg_status_t tmsg_stream_unended(const tmsg_call_stream_t *stream,
                                   const char **words_p)
 {
     if (stream == NULL || stream->unsent == TMSG_OK) {
-        *words_p = "the handler let go of it without an answer";
+        *words_p = "the handler released it without an answer";
         return TMSG_ERR_INTERNAL;
     }
     *words_p = stream->unsent_words != NULL ? stream->unsent_words
@@ -421,7 +421,7 @@ tmsg_status_t tmsg_call_stream_end(tmsg_call_stream_t *stream,
             TMSG_ERR_INVALID_PARAM, "end: %s",
             task == NULL ? "a stream is ended by its server; its opener "
                            "finishes, or cancels"
-                         : "a status that is neither OK nor a failure");
+                         : "the status is neither OK nor a failure");
     }
     if (tmsg_task_words(words, &bytes) != TMSG_OK) {
         return TMSG_ERR_INVALID_PARAM;

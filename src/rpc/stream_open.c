@@ -35,8 +35,8 @@ static tmsg_status_t read_stream_params(const tmsg_call_stream_params_t *params,
     }
     if (read->timeout_ms == 0 || read->timeout_ms < -1 || read->queue == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "stream: timeout_ms %d, queue %u: the first is "
-                              "above 0 or -1, the second 1 or more",
+                              "stream: timeout_ms %d, queue %u: timeout_ms "
+                              "must be above 0 or -1, queue 1 or more",
                               read->timeout_ms, read->queue);
     }
     return TMSG_OK;

@@ -81,10 +81,10 @@ const char *tmsg_trace_read_parent(const char *text, size_t bytes,
         !read_hex_bytes(text + SPAN_ID_AT, context->span_id,
                         TMSG_SPAN_ID_BYTES) ||
         !read_hex_bytes(text + FLAGS_AT, &flags, 1)) {
-        return "something is not hexadecimal in lower case";
+        return "it is not hexadecimal in lower case";
     }
     if (version == 0xff) {
-        return "there is no version ff";
+        return "version ff does not exist";
     }
     if (bytes > TMSG_TRACE_PARENT_TEXT &&
         (version == 0 || text[TMSG_TRACE_PARENT_TEXT] != '-')) {

@@ -93,7 +93,7 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
     }
     if ((method->stream_handler != NULL) != streams) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              streams ? "the method is no stream"
+                              streams ? "the method is not a stream"
                                       : "the method is a stream");
     }
     *method_p = method;

@@ -81,8 +81,8 @@ static tmsg_status_t check_key(int64_t key, unsigned known, unsigned *seen)
                               "key %" PRId64 " is not known here", key);
     }
     if (bit & *seen) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "key %" PRId64 " comes twice",
-                              key);
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "key %" PRId64 " occurs twice", key);
     }
     *seen |= bit;
     return TMSG_OK;
@@ -286,7 +286,8 @@ static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
         return blame_record(TMSG_ERR_MALFORMED, record, "name %s", error);
     }
     if (status == TMSG_ERR_ALREADY_EXISTS) {
-        return blame_record(TMSG_ERR_MALFORMED, record, "the name comes twice");
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "the name occurs twice");
     }
     tmsg_tensor_check_shape(tensor, &bytes);
     if (status == TMSG_ERR_INVALID_PARAM) {

@@ -90,7 +90,7 @@ static tmsg_status_t add_meta_item(tmsg_decoder_t *decoder, const item_t *item)
     status =
         tmsg_map_append_meta(decoder->map, item->key, item->key_bytes, &meta);
     if (status == TMSG_ERR_ALREADY_EXISTS) {
-        return blame_item(TMSG_ERR_MALFORMED, item, "key", "comes twice");
+        return blame_item(TMSG_ERR_MALFORMED, item, "key", "occurs twice");
     }
     if (status == TMSG_ERR_INVALID_PARAM) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "metadata %" PRIu32 ": %s",

@@ -368,7 +368,7 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
      * express. */
     if (writer.used > UINT32_MAX) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "header: %zu bytes are more than %u", writer.used,
+                              "header of %zu bytes, at most %u", writer.used,
                               UINT32_MAX);
     }
     *needed_p = writer.used;

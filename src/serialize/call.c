@@ -112,7 +112,8 @@ tmsg_status_t tmsg_call_decode(const uint8_t *preamble, size_t bytes,
     }
     if (!tmsg_utf8_valid(head.text, head.text_bytes) ||
         memchr(head.text, '\0', head.text_bytes) != NULL) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "call: its text is no UTF-8");
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "call: its text is not UTF-8");
     }
     *head_p = head;
     return TMSG_OK;

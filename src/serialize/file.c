@@ -84,8 +84,7 @@ static tmsg_status_t find_format(const tmsg_file_where_t *where,
         return tmsg_file_format_name(format) != NULL
                    ? TMSG_OK
                    : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                    "format %d is not one of the list",
-                                    (int)format);
+                                    "unknown file format %d", (int)format);
     }
     for (int i = 1; dot != NULL && i < FORMATS; i++) {
         if (strcasecmp(dot + 1, formats[i]->name) == 0) {
@@ -93,8 +92,9 @@ static tmsg_status_t find_format(const tmsg_file_where_t *where,
             return TMSG_OK;
         }
     }
-    return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                          "the name ends in none of .safetensors, .npz, .npy");
+    return tmsg_file_fail(
+        where, TMSG_ERR_UNSUPPORTED,
+        "the name does not end in .safetensors, .npz or .npy");
 }
 
 /* Stores the file's name and format as metadata. They travel with the map, so
@@ -109,8 +109,10 @@ static tmsg_status_t set_name(const tmsg_file_where_t *where, tmsg_map_t *map,
     if (tmsg_utf8_valid(name, strlen(name))) {
         status = tmsg_map_set_string(map, TMSG_META_FILE_NAME, name);
     } else {
-        tmsg_log(TMSG_LOG_WARN, "%s: the name is not UTF-8 and stays behind",
-                 where->path);
+        tmsg_log(
+            TMSG_LOG_WARN,
+            "%s: the file name is not UTF-8, so the map has no metadata of it",
+            where->path);
     }
     if (status == TMSG_OK) {
         status = tmsg_map_set_string(map, TMSG_META_FILE_FORMAT,
@@ -254,7 +256,8 @@ static tmsg_status_t check_saved_tensor(const tmsg_file_where_t *where,
     if (tensor->device.type != TMSG_DEVICE_CPU &&
         tensor->device.type != TMSG_DEVICE_CUDA_HOST) {
         return tmsg_file_fail(
-            where, TMSG_ERR_UNSUPPORTED, "lies on %s; copy it to the CPU first",
+            where, TMSG_ERR_UNSUPPORTED,
+            "is in memory of %s: copy it to the CPU first",
             tmsg_device_format(tensor->device, device, sizeof(device)));
     }
     if (!ops->holds(tensor->dtype)) {
@@ -310,8 +313,8 @@ static void warn_of_metadata(const tmsg_file_where_t *where,
     }
     if (count > 0) {
         tmsg_log(TMSG_LOG_WARN,
-                 "%s: %zu metadata keys stay behind; only .safetensors holds "
-                 "metadata",
+                 "%s: %zu metadata keys were not saved: only .safetensors "
+                 "files hold metadata",
                  where->path, count);
     }
 }

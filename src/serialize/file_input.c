@@ -20,12 +20,12 @@ tmsg_status_t tmsg_file_take(tmsg_file_input_t *input, uint64_t bytes,
     void *memory;
 
     if (bytes > limit || input->taken > limit - bytes) {
-        return tmsg_file_fail(&input->where, TMSG_ERR_LIMIT_EXCEEDED,
-                              "takes %llu bytes of memory beside the %llu of "
-                              "those before it; %llu are the limit of a file",
-                              (unsigned long long)bytes,
-                              (unsigned long long)input->taken,
-                              (unsigned long long)limit);
+        return tmsg_file_fail(
+            &input->where, TMSG_ERR_LIMIT_EXCEEDED,
+            "takes %llu bytes of memory in addition to %llu for the tensors "
+            "before it; the limit for a file is %llu",
+            (unsigned long long)bytes, (unsigned long long)input->taken,
+            (unsigned long long)limit);
     }
     memory = malloc(bytes == 0 ? 1 : (size_t)bytes);
     if (memory == NULL) {

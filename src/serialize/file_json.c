@@ -136,7 +136,7 @@ static tmsg_status_t scan_escapes(scan_t *scan, size_t end)
         if (scan->text[scan->at] == '\\') {
             taken = read_escape(scan->text + scan->at, end - scan->at, &point);
             if (taken == 0) {
-                return fail_scan(scan, "an escape that is no JSON");
+                return fail_scan(scan, "an escape that JSON does not have");
             }
             if (point == 0) {
                 return tmsg_file_fail(scan->where, TMSG_ERR_UNSUPPORTED,
@@ -215,11 +215,11 @@ static tmsg_status_t scan_key(scan_t *scan)
     tmsg_status_t status;
 
     if (!accept_char(scan, '"')) {
-        return fail_scan(scan, "is no JSON: no key");
+        return fail_scan(scan, "is not JSON: no key");
     }
     status = scan_string(scan);
     if (status == TMSG_OK && !accept_char(scan, ':')) {
-        return fail_scan(scan, "is no JSON: no ':'");
+        return fail_scan(scan, "is not JSON: no ':'");
     }
     return status;
 }
@@ -244,8 +244,8 @@ static tmsg_status_t scan_container(scan_t *scan, char close)
             }
         } while (accept_char(scan, ','));
         if (!accept_char(scan, close)) {
-            return fail_scan(scan, close == '}' ? "is no JSON: no ',' or '}'"
-                                                : "is no JSON: no ',' or ']'");
+            return fail_scan(scan, close == '}' ? "is not JSON: no ',' or '}'"
+                                                : "is not JSON: no ',' or ']'");
         }
     }
     scan->depth--;
@@ -267,7 +267,7 @@ static tmsg_status_t scan_value(scan_t *scan)
         return scan_number(scan);
     }
     return fail_scan(scan, scan->at == scan->bytes
-                               ? "is no JSON: it ends too early"
+                               ? "is not JSON: it ends too early"
                                : "neither a string nor an integer");
 }
 

@@ -177,7 +177,8 @@ static tmsg_status_t read_field(parser_t *parser, unsigned *seen)
     size_t i = 0;
 
     if (!read_string(parser, key, sizeof(key)) || !accept_text(parser, ":")) {
-        return fail_npy_header(parser, "is no dictionary of the three fields");
+        return fail_npy_header(parser,
+                               "is not a dictionary of the three fields");
     }
     while (i < 3 && strcmp(key, fields[i].key) != 0) {
         i++;
@@ -197,13 +198,13 @@ static tmsg_status_t read_dict(parser_t *parser)
     bool comma = true;
 
     if (!accept_text(parser, "{")) {
-        return fail_npy_header(parser, "is no dictionary");
+        return fail_npy_header(parser, "is not a dictionary");
     }
     while (!accept_text(parser, "}")) {
         tmsg_status_t status =
             comma ? read_field(parser, &seen)
                   : fail_npy_header(parser,
-                                    "is no dictionary of the three fields");
+                                    "is not a dictionary of the three fields");
 
         if (status != TMSG_OK) {
             return status;

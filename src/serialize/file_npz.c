@@ -120,9 +120,9 @@ static tmsg_status_t check_size(member_t *member)
     if ((member->stat.comp_method == ZIP_CM_STORE && packed != size) ||
         (member->stat.comp_method == ZIP_CM_DEFLATE &&
          size / DEFLATE_RATIO > packed + DEFLATE_SLACK)) {
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "%" PRIu64 " bytes cannot come of %" PRIu64, size,
-                              packed);
+        return tmsg_file_fail(
+            where, TMSG_ERR_MALFORMED,
+            "%" PRIu64 " bytes cannot be inflated from %" PRIu64, size, packed);
     }
     return TMSG_OK;
 }
@@ -247,7 +247,7 @@ static tmsg_status_t check_member(const member_t *member)
 
     if (bytes < SUFFIX_BYTES ||
         strcmp(member->name + bytes - SUFFIX_BYTES, TMSG_NPZ_SUFFIX) != 0) {
-        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is no .npy");
+        return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is not a .npy");
     }
     if ((member->stat.valid & wanted) != wanted) {
         return malformed_member(member, "its size is not known");

@@ -199,7 +199,8 @@ static tmsg_status_t append_metadata(header_t *header, const tmsg_map_t *map)
 
         if (text == NULL) {
             tmsg_log(
-                TMSG_LOG_WARN, "%s: metadata '%s' is not text and stays behind",
+                TMSG_LOG_WARN,
+                "%s: metadata '%s' is not text and was not saved",
                 header->where->path,
                 tmsg_error_name(entries[i].key, entries[i].key_bytes).text);
         }

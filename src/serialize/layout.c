@@ -65,11 +65,13 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
                 "tensor %zu '%s': %" PRIu64 " bytes%s from offset %" PRIu64
                 " exceed the limit message_bytes %" PRIu64 "%s",
                 i, tmsg_error_name(entry->name, entry->name_bytes).text, bytes,
-                bytes == entry->bytes ? "" : " with all that is broadcast", out,
-                limits->message_bytes,
                 bytes == entry->bytes
                     ? ""
-                    : ": send it without what repeats, or raise the limit");
+                    : " with its broadcast dimensions written out",
+                out, limits->message_bytes,
+                bytes == entry->bytes
+                    ? ""
+                    : ": send it without them, or raise the limit");
         }
         out = begin + bytes;
         end = tmsg_layout_next(end, dtype, entry->bytes) + entry->bytes;

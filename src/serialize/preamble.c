@@ -62,10 +62,10 @@ static tmsg_status_t check_form(const uint8_t *at, size_t bytes)
                               at[AT_MAGIC], at[AT_MAGIC + 1]);
     }
     if (at[AT_VERSION] != TMSG_WIRE_VERSION) {
-        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
-                              "preamble: the peer's wire version is %u, "
-                              "ours is %u",
-                              at[AT_VERSION], TMSG_WIRE_VERSION);
+        return tmsg_error_set(
+            TMSG_ERR_INCOMPATIBLE,
+            "preamble: the peer's wire version is %u, this side's is %u",
+            at[AT_VERSION], TMSG_WIRE_VERSION);
     }
     if (at[AT_BYTES] < TMSG_PREAMBLE_SHORT) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,

@@ -274,9 +274,9 @@ static tmsg_status_t append_described(const description_t *found,
     tmsg_status_t status = TMSG_OK;
 
     if (found->twice) {
-        status = tmsg_error_set(TMSG_ERR_MALFORMED,
-                                "user header: dtype, shape or name comes "
-                                "twice");
+        status =
+            tmsg_error_set(TMSG_ERR_MALFORMED,
+                           "user header: dtype, shape or name occurs twice");
     }
     if (status == TMSG_OK) {
         status = read_dtype(found->dtype, &tensor.dtype);
@@ -433,16 +433,16 @@ static tmsg_status_t check_ucxx_map(const tmsg_map_t *map)
     const tmsg_map_meta_entry_t *meta = tmsg_map_meta_entries(map);
 
     if (tmsg_map_size(map) != 1) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "a map of %zu tensors: a ucx:// endpoint sends "
-                              "maps of one",
-                              tmsg_map_size(map));
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "a map of %zu tensors: a ucx:// endpoint sends maps of one tensor",
+            tmsg_map_size(map));
     }
     for (size_t i = 0; i < tmsg_map_meta_size(map); i++) {
         if (strcmp(meta[i].key, TMSG_META_UCXX_HEADER) != 0) {
             return tmsg_error_set(
                 TMSG_ERR_UNSUPPORTED,
-                "metadata '%s': a ucx:// endpoint sends none but '%s'",
+                "metadata '%s': a ucx:// endpoint sends only '%s'",
                 tmsg_error_name(meta[i].key, meta[i].key_bytes).text,
                 TMSG_META_UCXX_HEADER);
         }

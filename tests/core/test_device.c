@@ -21,7 +21,8 @@ Test(device, is_written_and_read)
         cr_expect_eq(tmsg_device_parse(wrong[i], &device),
                      TMSG_ERR_INVALID_PARAM, "'%s'", wrong[i]);
     }
-    expect_error("'device(99):3' names no device");
+    expect_error("'device(99):3' is not a device: write cpu, cuda or cuda:1, "
+                 "for example");
     cr_expect_eq(tmsg_device_parse(NULL, &device), TMSG_ERR_INVALID_PARAM);
     cr_expect(device.type == 77 && device.id == 77);
     cr_assert_eq(tmsg_device_parse("cuda_host", &device), TMSG_OK);

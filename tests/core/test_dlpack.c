@@ -162,7 +162,7 @@ static const refused_t refused[] = {
     {"byte_offset 4 into memory of opencl, which has handles and no addresses",
      TMSG_ERR_UNSUPPORTED,
      {data, {4, 0}, 2, {2, 32, 1}, shape, NULL, 4}},
-    {"byte_offset 18446744073709551615 is beyond all memory",
+    {"byte_offset 18446744073709551615 is larger than any memory",
      TMSG_ERR_INVALID_PARAM,
      {data, {1, 0}, 2, {2, 32, 1}, shape, NULL, UINT64_MAX}},
     {"data is NULL but the shape has 24 bytes",
@@ -233,11 +233,13 @@ Test(dlpack, refuses_versions_and_flags_that_it_does_not_know)
         uint64_t flags;
         tmsg_dtype_t dtype;
     } rows[] = {
-        {"tensor 'x': a tensor of DLPack 2.7; this version reads 1",
+        {"tensor 'x': the tensor is of DLPack 2.7; this version of tensormsg "
+         "reads DLPack 1",
          2,
          0,
          {2, 32, 1}},
-        {"tensor 'x': a tensor of DLPack 0.7; this version reads 1",
+        {"tensor 'x': the tensor is of DLPack 0.7; this version of tensormsg "
+         "reads DLPack 1",
          0,
          0,
          {2, 32, 1}},
@@ -245,18 +247,18 @@ Test(dlpack, refuses_versions_and_flags_that_it_does_not_know)
          1,
          0x19,
          {2, 32, 1}},
-        {"tensor 'x': values of 4 bits padded to whole bytes; they travel "
-         "packed",
+        {"tensor 'x': values of 4 bits are padded to whole bytes: pack them "
+         "first",
          1,
          TMSG_DLPACK_PADDED,
          {17, 4, 1}},
-        {"tensor 'x': values of 4 bits padded to whole bytes; they travel "
-         "packed",
+        {"tensor 'x': values of 4 bits are padded to whole bytes: pack them "
+         "first",
          1,
          TMSG_DLPACK_PADDED,
          {17, 4, 2}}, /* 2 bytes each, where packed ones have 1 */
-        {"tensor 'x': values of 1 bits padded to whole bytes; they travel "
-         "packed",
+        {"tensor 'x': values of 1 bits are padded to whole bytes: pack them "
+         "first",
          1,
          TMSG_DLPACK_PADDED,
          {1, 1, 8}},
@@ -291,7 +293,7 @@ Test(dlpack, deletes_what_a_map_does_not_take)
     cr_assert_eq(tmsg_map_add(map, "x", &small, NULL), TMSG_OK);
     cr_expect_eq(tmsg_map_add_dlpack(map, "x", &managed),
                  TMSG_ERR_ALREADY_EXISTS);
-    expect_error("tensor 'x' is in the map already");
+    expect_error("the map has a tensor 'x' already");
     cr_expect_eq(tmsg_map_add_dlpack(map, NULL, &managed),
                  TMSG_ERR_INVALID_PARAM);
     expect_error("tensor name is NULL");
@@ -302,7 +304,8 @@ Test(dlpack, deletes_what_a_map_does_not_take)
     strided.dl_tensor.dtype = (tmsg_dtype_t){17, 4, 1};
     strided.dl_tensor.strides = back;
     cr_expect_eq(tmsg_map_add_dlpack(map, "y", &strided), TMSG_ERR_UNSUPPORTED);
-    expect_error("tensor 'y': strides with elements of 4 bits");
+    expect_error(
+        "tensor 'y': strides are not supported for elements of 4 bits");
     cr_assert_eq(tmsg_map_to_dlpack(map, "x", &out), TMSG_OK);
     cr_expect_eq(tmsg_map_add_dlpack(map, "y", &managed), TMSG_ERR_BUSY);
     cr_expect_eq(deleted, 6, "%d", deleted);

@@ -64,8 +64,8 @@ Test(dlpack_out, what_is_given_out_holds_the_map)
     cr_assert_eq(add_counted(map, "x", &small, &released), TMSG_OK);
     cr_assert_eq(tmsg_map_to_dlpack(map, "x", &first), TMSG_OK);
     cr_expect_eq(tmsg_map_remove(map, "x"), TMSG_ERR_BUSY);
-    expect_error("the map is being sent, or a tensor of it is given out; "
-                 "change it when that has ended");
+    expect_error("the map is being sent, or one of its tensors is exported: "
+                 "change it after that");
     first->deleter(first);
     cr_assert_eq(tmsg_map_set_i64(map, "k", 1), TMSG_OK);
     cr_assert_eq(tmsg_map_to_dlpack(map, "x", &first), TMSG_OK);
@@ -87,8 +87,8 @@ Test(dlpack_out, read_only_stays_so)
     managed.flags = TMSG_DLPACK_READ_ONLY | TMSG_DLPACK_COPIED;
     cr_assert_eq(tmsg_map_add_dlpack_versioned(map, "x", &managed), TMSG_OK);
     cr_expect_eq(tmsg_map_to_dlpack(map, "x", &plain), TMSG_ERR_UNSUPPORTED);
-    expect_error("tensor 'x': it is read-only, which DLManagedTensor cannot "
-                 "say; DLManagedTensorVersioned can");
+    expect_error("tensor 'x': the tensor is read-only, which DLManagedTensor "
+                 "cannot express: use DLManagedTensorVersioned");
     cr_expect_null(plain);
     cr_assert_eq(tmsg_map_set_i64(map, "k", 1), TMSG_OK, "it is held");
     cr_assert_eq(tmsg_map_to_dlpack_versioned(map, "x", &versioned), TMSG_OK);

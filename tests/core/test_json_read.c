@@ -95,14 +95,14 @@ Test(json_read, a_key_that_comes_twice_is_named)
     } rows[] = {
         {0, "", NULL},
         {0, "\"k\":0", NULL},
-        {0, "\"\":0,\"\":1", "it: '' is there twice"},
+        {0, "\"\":0,\"\":1", "it: '' occurs twice"},
         {1, "\"k\":0", NULL},
-        {7, "\"k0\":0", "it: 'k0' is there twice"},
-        {8, "\"k7\":0", "it: 'k7' is there twice"},
+        {7, "\"k0\":0", "it: 'k0' occurs twice"},
+        {8, "\"k7\":0", "it: 'k7' occurs twice"},
         {9, "\"k\":0", NULL},
         {9, "\"K0\":0", NULL},
-        {9, "\"k8\":0,\"k0\":0", "it: 'k8' is there twice"},
-        {1000, "\"k\\u0030\":0", "it: 'k0' is there twice"},
+        {9, "\"k8\":0,\"k0\":0", "it: 'k8' occurs twice"},
+        {1000, "\"k\\u0030\":0", "it: 'k0' occurs twice"},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -130,7 +130,7 @@ Test(json_read, many_keys_take_no_more_time_than_they_must, .timeout = 20)
     cJSON *root = parse(text);
 
     cr_expect(!tmsg_json_check_object(&read, root));
-    cr_expect_str_eq(tmsg_error_message(), "it: 'k0' is there twice");
+    cr_expect_str_eq(tmsg_error_message(), "it: 'k0' occurs twice");
     cJSON_Delete(root);
     free(text);
 }

@@ -9,8 +9,9 @@ Test(map, begins_empty)
 
     cr_expect_eq(tmsg_map_size(map), 0);
     cr_expect_eq(tmsg_map_at(map, 0, NULL, &tensor), TMSG_ERR_NOT_FOUND);
-    cr_expect_str_eq(tmsg_error_message(), "tensor 0 of a map of 0", "'%s'",
-                     tmsg_error_message());
+    cr_expect_str_eq(tmsg_error_message(),
+                     "tensor index 0 is out of range: the map has 0 tensors",
+                     "'%s'", tmsg_error_message());
     cr_expect_eq(tmsg_map_find(map, "a", &tensor), TMSG_ERR_NOT_FOUND);
     cr_expect_str_eq(tmsg_error_message(), "no tensor 'a' in the map", "'%s'",
                      tmsg_error_message());
@@ -226,8 +227,9 @@ Test(map, data_are_set_anew)
                      "tensor 'a': data is NULL but the shape has elements",
                      "'%s'", tmsg_error_message());
     cr_expect_eq(tmsg_map_set_data(map, 3, data, &params), TMSG_ERR_NOT_FOUND);
-    cr_expect_str_eq(tmsg_error_message(), "tensor 3 of a map of 3", "'%s'",
-                     tmsg_error_message());
+    cr_expect_str_eq(tmsg_error_message(),
+                     "tensor index 3 is out of range: the map has 3 tensors",
+                     "'%s'", tmsg_error_message());
     params.field_mask |= 1u << 9;
     cr_expect_eq(tmsg_map_set_data(map, 1, data, &params),
                  TMSG_ERR_INVALID_PARAM);
@@ -292,7 +294,7 @@ Test(map, refuses_bad_tensors_by_name)
         {"\xc0\xaf/", &small, TMSG_ERR_INVALID_PARAM,
          "tensor name '\\xc0\\xaf/"},
         {"there", &small, TMSG_ERR_ALREADY_EXISTS,
-         "tensor 'there' is in the map already"},
+         "the map has a tensor 'there' already"},
         {"x", &no_dtype, TMSG_ERR_UNSUPPORTED, "tensor 'x': unknown dtype"},
         {"x", &no_lanes, TMSG_ERR_UNSUPPORTED, "tensor 'x': dtype has 0 lanes"},
         {"x", &no_shape, TMSG_ERR_INVALID_PARAM, "tensor 'x': shape is NULL"},
@@ -309,9 +311,9 @@ Test(map, refuses_bad_tensors_by_name)
         {"x", &span, TMSG_ERR_LIMIT_EXCEEDED,
          "tensor 'x': strides[0] 9223372036854775807: the span overflows"},
         {"x", &nibbles, TMSG_ERR_UNSUPPORTED,
-         "tensor 'x': strides with elements of 4 bits"},
+         "tensor 'x': strides are not supported for elements of 4 bits"},
         {"x", &odd_lanes, TMSG_ERR_UNSUPPORTED,
-         "tensor 'x': strides with elements of 12 bits"},
+         "tensor 'x': strides are not supported for elements of 12 bits"},
         {longest + 1, &many, TMSG_ERR_INVALID_PARAM, "tensor 'nnnnnnnnnn"},
     };
     int calls = 0, there = 0;
@@ -475,9 +477,9 @@ Test(map, append_checks_what_comes_from_a_peer)
         {"abcd", 2, &no_data, TMSG_OK, ""},
         {longest, 4097, &no_data, TMSG_OK, ""},
         {"abc", 3, &no_data, TMSG_ERR_ALREADY_EXISTS,
-         "tensor 'abc' is in the map already"},
+         "the map has a tensor 'abc' already"},
         {"ab", 2, &small, TMSG_ERR_ALREADY_EXISTS,
-         "tensor 'ab' is in the map already"},
+         "the map has a tensor 'ab' already"},
         {"", 0, &no_data, TMSG_ERR_INVALID_PARAM,
          "tensor 3: name is not UTF-8 without NUL"},
         {"a\0b", 3, &no_data, TMSG_ERR_INVALID_PARAM,

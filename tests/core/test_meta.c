@@ -99,7 +99,8 @@ Test(meta, begins_empty)
 
     cr_expect_eq(tmsg_map_meta_size(map), 0);
     cr_expect_eq(tmsg_map_meta_at(map, 0, &key, &value), TMSG_ERR_NOT_FOUND);
-    cr_expect_str_eq(tmsg_error_message(), "key 0 of 0", "'%s'",
+    cr_expect_str_eq(tmsg_error_message(),
+                     "key index 0 is out of range: the map has 0 keys", "'%s'",
                      tmsg_error_message());
     cr_expect_eq(tmsg_map_get_meta(map, "k", &value), TMSG_ERR_NOT_FOUND);
     cr_expect_str_eq(tmsg_error_message(), "no key 'k' in the metadata", "'%s'",
@@ -558,9 +559,9 @@ Test(meta, append_checks_what_comes_from_a_peer)
         {"abcd", 2, STRING("x\0y", 3), TMSG_OK, ""},
         {"tensormsg.new", 13, I64, TMSG_OK, ""},
         {"abc", 3, I64, TMSG_ERR_ALREADY_EXISTS,
-         "key 'abc' is in the map already"},
+         "the map has a key 'abc' already"},
         {"ab", 2, I64, TMSG_ERR_ALREADY_EXISTS,
-         "key 'ab' is in the map already"},
+         "the map has a key 'ab' already"},
         {"", 0, I64, TMSG_ERR_INVALID_PARAM,
          "metadata 3: key is not UTF-8 without NUL"},
         {"a\0b", 3, I64, TMSG_ERR_INVALID_PARAM,

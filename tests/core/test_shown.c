@@ -212,9 +212,9 @@ Test(shown, names_of_files)
         {"a\n", "control"},
         {"\x7f", "control"},
         {"\xc2\x85", "control"},
-        {"a\xe2\x80\xae", "cannot be seen"},
-        {"a\xef\xbb\xbf", "cannot be seen"},
-        {"\xff", "cannot be seen"},
+        {"a\xe2\x80\xae", "invisible"},
+        {"a\xef\xbb\xbf", "invisible"},
+        {"\xff", "invisible"},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {

@@ -550,8 +550,9 @@ Test(tensor, packs_sub_byte_elements_only_in_c_order)
     strides[0] = 1;
     strides[1] = 2;
     cr_expect_eq(tmsg_tensor_pack(&tensor, packed), TMSG_ERR_UNSUPPORTED);
-    cr_expect_str_eq(tmsg_error_message(), "strides with elements of 4 bits",
-                     "'%s'", tmsg_error_message());
+    cr_expect_str_eq(tmsg_error_message(),
+                     "strides are not supported for elements of 4 bits", "'%s'",
+                     tmsg_error_message());
     cr_expect_eq(packed[0], 0x77, "wrote %x", packed[0]);
 }
 

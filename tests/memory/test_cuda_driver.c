@@ -48,7 +48,8 @@ Test(cuda_driver, of_today)
         &driver.fn.cuStreamWaitValue64, &driver.fn.cuStreamWriteValue32,
         &driver.fn.cuFlushGPUDirectRDMAWrites};
 
-    met("new", TMSG_CUDA_READY, "a driver of CUDA 13.0 with 2 GPUs; all");
+    met("new", TMSG_CUDA_READY,
+        "a driver of CUDA 13.0 with 2 GPUs; it has all");
     cr_expect_eq(driver.version, 13000);
     cr_expect_eq(driver.devices, 2);
     for (size_t i = 0; i < sizeof(driver.fn) / sizeof(void *); i++) {
@@ -102,7 +103,7 @@ Test(cuda_driver, with_one_gpu)
 
 Test(cuda_driver, whose_lookup_does_not_tell_why)
 {
-    met("middle", TMSG_CUDA_READY, "CUDA 11.4 with 2 GPUs; all");
+    met("middle", TMSG_CUDA_READY, "CUDA 11.4 with 2 GPUs; it has all");
     cr_expect_neq(driver.fn.cuMemAllocAsync, NULL);
     cr_expect_neq(driver.fn.cuDeviceGetUuid, NULL);
 }
@@ -204,11 +205,12 @@ Test(cuda_driver, that_does_not_start)
 {
     setenv("FAKE_CUDA_INIT", "999", 1);
     met("new", TMSG_CUDA_INIT_FAILED,
-        "does not work, cuInit said 999: something went wrong; GPUs are not");
+        "does not work, cuInit returned 999: something went wrong; GPUs are "
+        "not");
     setenv("FAKE_CUDA_INIT", "998", 1);
-    met("new", TMSG_CUDA_INIT_FAILED, "998: an error without words");
+    met("new", TMSG_CUDA_INIT_FAILED, "998: an unnamed error");
     setenv("FAKE_CUDA_MISSING", "cuGetErrorString", 1);
-    met("new", TMSG_CUDA_INIT_FAILED, "998: an error without words");
+    met("new", TMSG_CUDA_INIT_FAILED, "998: an unnamed error");
 }
 
 Test(cuda_driver, whose_calls_fail_in_turn)
@@ -216,11 +218,11 @@ Test(cuda_driver, whose_calls_fail_in_turn)
     const fake_cuda_t *fake = control("new");
 
     fake->arm(1, 3, FAKE_REFUSED);
-    met("new", TMSG_CUDA_INIT_FAILED, "cuInit said 3");
+    met("new", TMSG_CUDA_INIT_FAILED, "cuInit returned 3");
     fake->arm(2, 3, FAKE_REFUSED);
     met("new", TMSG_CUDA_READY, "CUDA 0.0");
     fake->arm(3, 3, FAKE_REFUSED);
-    met("new", TMSG_CUDA_INIT_FAILED, "cuDeviceGetCount said 3");
+    met("new", TMSG_CUDA_INIT_FAILED, "cuDeviceGetCount returned 3");
     cr_expect_eq(driver.devices, 0);
     cr_expect_str_eq(fake->disarm(), "cuDeviceGetCount");
 }
@@ -295,7 +297,7 @@ Test(nvml, that_is_not_ready)
     tmsg_nvml_open(&nvml, "libnvidia-ml-of-nobody.so.1");
     must_say(nvml.why, "no NVML: libnvidia-ml-of-nobody.so.1: cannot open");
     setenv("FAKE_NVML_INIT", "9", 1);
-    nvml_met("new", 0, "nvmlInit said 9: something went wrong");
+    nvml_met("new", 0, "nvmlInit returned 9: something went wrong");
 }
 
 Test(nvml, whose_version_is_unknown)

@@ -240,10 +240,11 @@ Test(devices, a_driver_tells_what_sysfs_cannot)
                      "\"cuda\",\"bus_id\":\"33:00.0\"}]}",
                      &devices),
                  TMSG_ERR_INVALID_PARAM);
-    cr_expect_str_eq(tmsg_error_message(),
-                     "the device table that was given: entry 0: '33:00.0' is 2 "
-                     "devices; say which by uuid",
-                     "%s", tmsg_error_message());
+    cr_expect_str_eq(
+        tmsg_error_message(),
+        "the device table that was given: entry 0: '33:00.0' matches 2 "
+        "devices: choose one by its uuid",
+        "%s", tmsg_error_message());
     cr_expect_eq(tmsg_device_table_read(
                      "{\"version\":1,\"devices\":[{\"index\":7,\"kind\":"
                      "\"cuda\",\"bus_id\":\"33:00.0\",\"uuid\":\"GPU-0\"},"
@@ -340,16 +341,15 @@ static const struct {
     {"{\"version\":1}", "'' has no \"devices\""},
     {"{\"version\":1,\"devices\":{}}", "'devices' is not a list"},
     {"{\"version\":1,\"devices\":[],\"more\":1}",
-     "'more' is nothing that a table has"},
-    {"{\"version\":1,\"devices\":[],\"version\":1}",
-     "'version' is there twice"},
+     "'more' is not a field of the table"},
+    {"{\"version\":1,\"devices\":[],\"version\":1}", "'version' occurs twice"},
     {ENTRIES("7"), "entry 0: '' is not an object"},
     {ENTRIES("{}"), "entry 0: it has no index"},
     {ENTRIES("{\"index\":1}"), "entry 0: it has no kind"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\"}"), "entry 0: it has no bus_id"},
     {ENTRIES("{\"index\":1,\"kind\":\"tpu\"}"),
-     "entry 0: kind 'tpu' is none of host, cuda, rocm, gaudi"},
-    {ENTRIES("{\"index\":1,\"kind\":3}"), "entry 0: 'kind' is not a text"},
+     "entry 0: kind 'tpu' is not one of host, cuda, rocm, gaudi"},
+    {ENTRIES("{\"index\":1,\"kind\":3}"), "entry 0: 'kind' is not a string"},
     {ENTRIES("{\"index\":1,\"kind\":\"\"}"), "entry 0: 'kind' is empty"},
     {ENTRIES(GPU ",{\"index\":1,\"kind\":\"rocm\",\"uuid\":\"\"}"),
      "entry 1: 'uuid' is empty"},
@@ -364,35 +364,35 @@ static const struct {
      "entry 0: 'index' is not an integer from 0 to 2147483647"},
     {ENTRIES("{\"index\":0.5}"),
      "entry 0: 'index' is not an integer from 0 to 2147483647"},
-    {ENTRIES("{\"index\":1,\"index\":1}"), "entry 0: 'index' is there twice"},
+    {ENTRIES("{\"index\":1,\"index\":1}"), "entry 0: 'index' occurs twice"},
     {ENTRIES("{\"index\":1,\"module_id\":1}"),
-     "entry 0: 'module_id' is nothing that an entry has"},
+     "entry 0: 'module_id' is not a field of an entry"},
     {ENTRIES("{\"index\":1,\"kind\":\"host\",\"bus_id\":\"0000:33:00.0\"}"),
      "entry 0: the host has neither bus_id nor uuid here"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"33:0.0\"}"),
-     "entry 0: '33:0.0' is not a bus id as 0000:33:00.0"},
+     "entry 0: '33:0.0' is not a bus id like 0000:33:00.0"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"0000:44:00.0\"}"),
-     "entry 0: '0000:44:00.0' is no cuda device of this machine"},
+     "entry 0: '0000:44:00.0' is not a cuda device of this machine"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"0000:80:01.0\"}"),
      "entry 0: '0000:80:01.0' is a device of kind rocm, not cuda"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"uuid\":\"GPU-1\"}"),
-     "entry 0: 'GPU-1' is no cuda device of this machine"},
-    {ENTRIES(GPU "," GPU), "entry 1: index 0 is there twice"},
+     "entry 0: 'GPU-1' is not a cuda device of this machine"},
+    {ENTRIES(GPU "," GPU), "entry 1: index 0 occurs twice"},
     {ENTRIES(GPU ",{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"33:00.0\"}"),
-     "entry 1: it is the device of index 0, too"},
+     "entry 1: index 0 is the same device"},
     {ENTRIES(GPU ",{\"index\":1,\"kind\":\"cuda\",\"bus_id\":"
                  "\"00000000:33:00.0\"}"),
-     "entry 1: it is the device of index 0, too"},
+     "entry 1: index 0 is the same device"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":\"0:33:00.0\"}"),
-     "entry 0: '0:33:00.0' is not a bus id as 0000:33:00.0"},
+     "entry 0: '0:33:00.0' is not a bus id like 0000:33:00.0"},
     {ENTRIES("{\"index\":1,\"kind\":\"cuda\",\"bus_id\":"
              "\"000000000:33:00.0\"}"),
-     "entry 0: '000000000:33:00.0' is not a bus id as 0000:33:00.0"},
+     "entry 0: '000000000:33:00.0' is not a bus id like 0000:33:00.0"},
     {"[{\"index\":0,\"kind\":\"gaudi\"}]",
-     "entry 0: 'kind' is nothing that an entry has"},
+     "entry 0: 'kind' is not a field of an entry"},
     {"[{\"index\":0,\"module_id\":1,\"bus_id\":\"b3:00.0\"},"
      "{\"index\":1,\"module_id\":1,\"bus_id\":\"b4:00.0\"}]",
-     "entry 1: module_id 1 is there twice"},
+     "entry 1: module_id 1 occurs twice"},
     {"[{\"index\":0,\"module_id\":1}]", "entry 0: it has no bus_id"},
 };
 

@@ -129,7 +129,7 @@ def test_every_bad_value_is_told(tmp_path):
         "x=128:int8": "a number that the dtype does not have",
         "x=9223372036854775808": "a number that the dtype does not have",
         "x=1.5:int8": "not a number",
-        "x=1:float33": "'float33' names no dtype",
+        "x=1:float33": "'float33' is not a dtype: write float32 or uint8, for example",
         "x=1:bfloat16": "in a file",
         "x=[2]:bool": "neither true nor false",
         "x=" + "[" * 65 + "]" * 65: "64 brackets",

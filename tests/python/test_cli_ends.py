@@ -279,7 +279,7 @@ def _(stage):
     while not any("socket:" in name for name in descriptors(it.process)):
         time.sleep(.01)
     it.signal(signal.SIGTERM)
-    it.end().must(FAILED, "standard output: nobody reads it")
+    it.end().must(FAILED, "standard output: it is not being read")
 
 
 def descriptors(process):

@@ -88,7 +88,7 @@ def sample(tmp_path):
     (["call", "tcp://localhost:1"], "METHOD"),
     (["call", "tcp://localhost:1", "m", "--list"], "--list"),
     (["call", "tcp://localhost:1", "m", "x=1", "--health"], "x=1"),
-    (["call", "tcp://localhost:1", "--health", "--list"], "two questions"),
+    (["call", "tcp://localhost:1", "--health", "--list"], "exclude each other"),
     (["call", "tcp://localhost:1", "m", "--out", "/dev/null"], "/dev/null"),
     (["dump"], "FILE"),
     (["dump", DIGITS, DIGITS], "digits.npz"),

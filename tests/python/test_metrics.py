@@ -57,7 +57,7 @@ def test_every_family_and_sample_is_understood(side):
         seen = set()
         for sample in family.samples:
             key = (sample.name, *sorted(sample.labels.items()))
-            assert key not in seen, "a series is there twice"
+            assert key not in seen, "a series occurs twice"
             seen.add(key)
             assert sample.name.startswith(family.name)
             assert sample.labels["side"] == side

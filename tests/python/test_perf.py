@@ -196,7 +196,7 @@ def test_a_file_that_is_there_stays(tmp_path):
 @pytest.mark.parametrize("text, words", [
     ("{", ["not JSON", "line 1"]),
     ("{}", ["version"]),
-    ('{"version": 1, "tresholds": {}}', ["tresholds", "no setting"]),
+    ('{"version": 1, "tresholds": {}}', ["tresholds", "not a setting"]),
     ('{"version": 1, "thresholds": {"tcp": {"part": 1}}}', ["tcp.part"]),
 ])
 @pytest.mark.once
@@ -213,19 +213,19 @@ def test_a_file_that_the_library_refuses_is_not_updated(tmp_path, text, words):
 
 @pytest.mark.parametrize("words, says", [
     (["--over", "rdma"], "--over is shm or tcp"),
-    (["--over", "shm", "tcp://127.0.0.1:1"], "a URL's transport is what it is"),
-    (["--listen", "tcp://127.0.0.1:0", "--tune"], "it measures nothing"),
+    (["--over", "shm", "tcp://127.0.0.1:1"], "does not go with a URL"),
+    (["--listen", "tcp://127.0.0.1:0", "--tune"], "the other side of a measurement"),
     (["--listen", "blob://"], "tls://HOST:PORT or unix:///PATH"),
     (["--listen", "ucx://127.0.0.1:0"], "tls://HOST:PORT or unix:///PATH"),
     (["--listen", "tcp://0.0.0.0:0"], "--allow-unauthenticated"),
     (["--listen", "nonsense://"], "nonsense"),
     (["--count", "3"], "--count goes with --listen"),
     (["--allow-unauthenticated"], "goes with --listen"),
-    (["--json", "--tune"], "go without --tune"),
+    (["--json", "--tune"], "do not go with --tune"),
     (["--out", "x.json"], "--out goes with --tune"),
     (["--tune", "--force"], "--force goes with --out"),
     (["--tune", "--update"], "--update goes with --out"),
-    (["--tune", "--out", "x", "--update", "--force"], "one of both"),
+    (["--tune", "--out", "x", "--update", "--force"], "exclude each other"),
     (["--tune", "--out", "/dev/full", "--force"], "not a regular file"),
     (["--tune", "--out", "/no/such/folder/x.json"], "No such file"),
     (["nonsense://x"], "nonsense"),
@@ -262,7 +262,7 @@ def test_whoever_listens_is_no_perf(tmp_path):
     with receiver() as there:
         done = perf("--timeout", 4, there.url)
         assert done.returncode == FAILED
-        one_line(done.stderr, there.url, "no 'tensormsg perf --listen'")
+        one_line(done.stderr, there.url, "not a 'tensormsg perf --listen'")
 
 
 def test_shared_memory_that_is_not_to_be_had():

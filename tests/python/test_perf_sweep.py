@@ -305,12 +305,12 @@ def test_usage_that_is_explained(words):
 
 @pytest.mark.once
 @pytest.mark.parametrize("words, says", [
-    (["--json", "--csv"], "one of both"),
-    (["--messages", "5", "--seconds", "1"], "one of both"),
+    (["--json", "--csv"], "exclude each other"),
+    (["--messages", "5", "--seconds", "1"], "exclude each other"),
     (["--workload", "x", "--bytes", "1"], "goes without --bytes"),
-    (["--tune", "--bytes", "1"], "--tune measures what it has to"),
-    (["--tune", "--csv"], "go without --tune"),
-    (["--listen", "tcp://127.0.0.1:0", "--verify"], "it measures nothing"),
+    (["--tune", "--bytes", "1"], "--tune takes no other options"),
+    (["--tune", "--csv"], "do not go with --tune"),
+    (["--listen", "tcp://127.0.0.1:0", "--verify"], "the other side of a measurement"),
     (["--over", "tcp,rdma"], "--over is shm or tcp"),
     (["--workload", "no/such.json"], "no/such.json: No such file"),
 ])
@@ -322,14 +322,14 @@ def test_bad_usage(words, says, tmp_path):
 
 @pytest.mark.once
 @pytest.mark.parametrize("text, says", [
-    ("{", "no JSON"), ('{"name": "x", "maps": []}', 'no "maps"'),
-    ('{"name": "x", "maps": [{}]}', 'map 0: "tensors": no list'),
+    ("{", "not JSON"), ('{"name": "x", "maps": []}', 'no "maps"'),
+    ('{"name": "x", "maps": [{}]}', 'map 0: "tensors" is not a list'),
     ('{"name": "x", "maps": [{"tensors": []}, {"tensors": [{"name": "a"}]}]}',
-     'map 1: a: "dtype" is none that is known'),
+     'map 1: a: "dtype" is not known'),
     ('{"name": "x", "maps": [{"tensors": [{"name": "a", "dtype": "int8", '
-     '"shape": [1.5]}]}]}', "an extent is no whole number"),
+     '"shape": [1.5]}]}]}', "an extent is not a whole number"),
     ('{"name": "x", "maps": [{"tensors": [{"name": "a", "dtype": "int8", '
-     '"shape": [1], "times": 0}]}]}', '"times" is no whole number'),
+     '"shape": [1], "times": 0}]}]}', '"times" is not a whole number'),
     ('{"name": "x", "maps": [{"tensors": [], "meta": {"k": []}}]}',
      "k: neither a number nor text"),
     ('{"name": "x",\n"maps": [{"tensors": [], "meta": {"k\\u0000": 1}}]}',

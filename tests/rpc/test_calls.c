@@ -388,7 +388,7 @@ Test(calls, refuse_what_they_cannot_take)
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_server_create(scene.pair.b.worker, &threads, &second),
             TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "a worker that is shared");
+    must_say(tmsg_error_message(), "TMSG_WORKER_SHARED");
     close_scene(&scene);
 }
 

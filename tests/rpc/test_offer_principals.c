@@ -86,7 +86,7 @@ static void ended_for_the_asker(pair_t *pair)
         {NULL, true, true},          {"* alice", false, true},
         {"alice alice", true, true}, {"bob", false, false},
     };
-    const char *words = "no offer 'it', and never was";
+    const char *words = "no offer 'it', and never was one";
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         tmsg_offer_params_t params = {
@@ -140,7 +140,7 @@ static void chosen_for_the_asker(pair_t *pair)
 
     offer_for(pair, &bobs[0], "bob", 9);
     fails(pair, start_name(pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
-          "no offer 'mine', and never was");
+          "no offer 'mine', and never was one");
     call = start_name(pair, "mine", 0, -1);
     pair_await(pair, waits, pair, "a fetch that waits");
     offer_for(pair, &bobs[1], "bob", 7);

@@ -47,10 +47,10 @@ Test(offer_slices, of_wrong_parameters_are_refused)
          "slice 0: name is NULL"},
         {{.field_mask = SLICES, .slices = steps, .slice_count = 1},
          TMSG_ERR_UNSUPPORTED,
-         "slice 0: there are no steps"},
+         "slice 0: steps are not supported"},
         {{.field_mask = EPOCH, .epoch = 1},
          TMSG_ERR_INVALID_PARAM,
-         "epoch is for names"},
+         "epoch goes with a name"},
         {{.field_mask = WAIT, .wait_ms = -1},
          TMSG_ERR_INVALID_PARAM,
          "wait_ms -1: a fetch by key does not wait"},
@@ -318,7 +318,7 @@ Test(offer_slices, keep_of_a_fetch_that_waits_what_it_asks_for)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     fails(&pair, ask_by_name(&pair, request_by_name("ballast", 64)),
-          TMSG_ERR_INVALID_PARAM, "'ballast': it is no slice");
+          TMSG_ERR_INVALID_PARAM, "'ballast': it is not a slice");
     fails(&pair, ask_by_name(&pair, request_by_name("slice/w", 65)),
           TMSG_ERR_INVALID_PARAM, "'slice/w': it is not int64[2,n]");
     map = request_by_name("slice/x", 0);

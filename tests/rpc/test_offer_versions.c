@@ -70,7 +70,7 @@ Test(offer_versions, that_ended_last_are_remembered)
     }
     withdraw(&oldest);
     fails_key(&pair, key, "the offer was withdrawn");
-    fails_key(&pair, first, "the offer is over, or never was there");
+    fails_key(&pair, first, "the offer is over, or never existed");
     /* Who guesses hears nothing of what is there, or was. */
     offer(&pair, &live, sample_bytes(1, 10), NULL);
     key = key_of(&live);
@@ -78,7 +78,7 @@ Test(offer_versions, that_ended_last_are_remembered)
     for (unsigned number = 0; number <= 1103; number++) {
         key.bytes[24] = (uint8_t)number;
         key.bytes[25] = (uint8_t)(number >> 8);
-        fails_key(&pair, key, "the offer is over, or never was there");
+        fails_key(&pair, key, "the offer is over, or never existed");
     }
     withdraw(&live);
     pair_close(&pair);

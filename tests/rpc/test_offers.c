@@ -76,7 +76,7 @@ static void those_not_there(pair_t *pair)
     heard_t heard;
 
     fails(pair, start_name(pair, "nothing", 0, 0), TMSG_ERR_NOT_FOUND,
-          "no offer 'nothing', and never was");
+          "no offer 'nothing', and never was one");
 
     offer_named(pair, &heard, sample_bytes(1, 100), "gone", 0);
     key = forged = key_of(&heard);

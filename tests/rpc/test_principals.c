@@ -107,7 +107,7 @@ Test(principals, are_nobody_without_keys)
     must(offer(&scene, "known", "*"));
     expect(&scene, "all", NULL);
     cr_expect_str_eq(scene.caller, "");
-    expect(&scene, "known", "those who have proved a key");
+    expect(&scene, "known", "callers that have proved a key");
     close_scene(&scene);
 }
 

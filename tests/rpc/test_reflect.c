@@ -249,8 +249,9 @@ Test(reflect, wrong_declarations_are_refused)
     open_scene(&scene);
     must_be(declare(&scene, "m", echo, "(x: float33[])", NULL),
             TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "method 'm': signature, line 1, column 5: "
-                                   "'float33' names no dtype");
+    must_say(tmsg_error_message(),
+             "method 'm': signature, line 1, column 5: 'float33' is not a "
+             "dtype: write float32 or uint8, for example");
     must_be(declare(&scene, "m", echo, NULL, "two\nlines"),
             TMSG_ERR_INVALID_PARAM);
     must_be(declare(&scene, "m", echo, NULL, "\xff"), TMSG_ERR_INVALID_PARAM);
@@ -570,7 +571,7 @@ Test(reflect, what_a_peer_lists_is_not_believed)
         {"method/x", "{} {}", "'x': not JSON"},
         {"method/x", "[]", "no object"},
         {"method/x", "7", "no object"},
-        {"method/x", "{\"a\":1,\"a\":1}", "a key that comes twice"},
+        {"method/x", "{\"a\":1,\"a\":1}", "a key that occurs twice"},
         {"method/x", "{\"a\\u0000\":1}", "'x': a string holds \\u0000"},
         {"method/x", "{\"signature\":\"()\\u0000\"}", "a string holds \\u0000"},
         {"method/x", "{\"description\":\"\\\\u0000\"}", NULL},
@@ -582,7 +583,8 @@ Test(reflect, what_a_peer_lists_is_not_believed)
         {"method/x", "{\"queue\":4294967296}", "a value is of another type"},
         {"method/x", "{\"concurrency\":1.5}", "a value is of another type"},
         {"method/x", "{\"signature\":\"(x: what[])\"}",
-         "'x': signature, line 1, column 5: 'what' names no dtype"},
+         "'x': signature, line 1, column 5: 'what' is not a dtype: write "
+         "float32 or uint8, for example"},
     };
     char nested[6000];
 

@@ -276,7 +276,7 @@ Test(refused, streams_are_told_too)
     open_stream(&scene, "strange", 10, TMSG_ERR_NOT_FOUND);
     expect(&scene, 1, "strange", true, TMSG_ERR_NOT_FOUND, "no such method");
     open_stream(&scene, "echo", 10, TMSG_ERR_NOT_FOUND);
-    expect(&scene, 2, "echo", true, TMSG_ERR_NOT_FOUND, "is no stream");
+    expect(&scene, 2, "echo", true, TMSG_ERR_NOT_FOUND, "is not a stream");
     open_stream(&scene, "stream", HELD_BYTES + 1, TMSG_ERR_LIMIT_EXCEEDED);
     expect(&scene, 3, "stream", true, TMSG_ERR_LIMIT_EXCEEDED, "held_bytes");
     close_scene(&scene);

@@ -187,7 +187,7 @@ Test(reply_into, takes_what_has_its_names_and_leaves_the_rest)
     must_be(tmsg_call_status(made), TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_call_error(made), data_name());
     must_say(tmsg_call_error(made),
-             "uint8[100] came, and the map to receive into has uint8[5]");
+             "uint8[100], the map to receive into has uint8[5]");
     must_true(tmsg_call_may_have_run(made));
     must_true(tmsg_call_reply(made) == NULL);
     tmsg_call_destroy(made);

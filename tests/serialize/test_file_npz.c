@@ -64,8 +64,8 @@ static const struct {
     const char *words;
 } bad[] = {
     {"other suffix", "a.txt", "(4,)", 4, TMSG_ERR_UNSUPPORTED,
-     "member 'a.txt': is no .npy"},
-    {"no suffix", "npy", "(4,)", 4, TMSG_ERR_UNSUPPORTED, "is no .npy"},
+     "member 'a.txt': is not a .npy"},
+    {"no suffix", "npy", "(4,)", 4, TMSG_ERR_UNSUPPORTED, "is not a .npy"},
     {"empty name", ".npy", "(4,)", 4, TMSG_ERR_UNSUPPORTED, "must have a name"},
     {"truncated", "a.npy", "(5,)", 4, TMSG_ERR_MALFORMED,
      "member 'a.npy': dtype and shape take 5 bytes"},
@@ -102,7 +102,7 @@ Test(file_npz, refuses_short_members)
     expect_refused("half a header", make("a.npy", buffer, 64, ZIP_CM_STORE),
                    TMSG_ERR_MALFORMED, "member 'a.npy': truncated");
     expect_refused("a folder", make("a/", "", 0, ZIP_CM_STORE),
-                   TMSG_ERR_UNSUPPORTED, "member 'a/': is no .npy");
+                   TMSG_ERR_UNSUPPORTED, "member 'a/': is not a .npy");
 }
 
 Test(file_npz, refuses_objects_in_members)
@@ -226,7 +226,7 @@ Test(file_npz, refuses_a_bomb_that_claims_much)
 
     set_size(path, (uint32_t)bytes, 4000000128u);
     expect_refused("claims much", path, TMSG_ERR_MALFORMED,
-                   "member 'a.npy': 4000000128 bytes cannot come of");
+                   "member 'a.npy': 4000000128 bytes cannot be inflated from");
 }
 
 /* Loads with a limit of 1 MiB for memory of its own. */
@@ -251,9 +251,9 @@ Test(file_npz, refuses_an_honest_bomb)
         const char *words;
     } rows[] = {
         {{"(1048577,)", "(1,)"},
-         "member 'a.npy': takes 1048577 bytes of memory beside the 0"},
+         "member 'a.npy': takes 1048577 bytes of memory in addition to 0"},
         {{"(600000,)", "(600000,)"},
-         "member 'b.npy': takes 600000 bytes of memory beside the 600000"},
+         "member 'b.npy': takes 600000 bytes of memory in addition to 600000"},
     };
     char *buffer[2] = {calloc(1, 2 << 20), calloc(1, 2 << 20)};
 

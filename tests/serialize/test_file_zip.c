@@ -132,7 +132,7 @@ static const struct {
     {"bzip2", false, lying_method, TMSG_ERR_UNSUPPORTED,
      "member 'a.npy': compression 12, known are"},
     {"stored, of two sizes", false, stored_of_other_size, TMSG_ERR_MALFORMED,
-     "bytes cannot come of"},
+     "bytes cannot be inflated from"},
     {"on another disk", false, other_disk, TMSG_ERR_UNSUPPORTED, "zip: "},
     {"name not UTF-8", false, name_not_utf8, TMSG_ERR_MALFORMED, ""},
     {"a header of more than all", true, header_of_more, TMSG_ERR_MALFORMED,

@@ -315,7 +315,7 @@ Test(ucxx, a_user_header_that_does_not_fit_is_refused_by_name)
         {"{\"dtype\":\"int8\",\"shape\":[1," NESTED_64 "," NESTED_64 "]}", 1,
          TMSG_ERR_LIMIT_EXCEEDED, "ndim 65 exceeds 64"},
         {"{\"dtype\":\"int8\",\"shape\":[1],\"shape\":[1]}", 1,
-         TMSG_ERR_MALFORMED, "comes twice"},
+         TMSG_ERR_MALFORMED, "occurs twice"},
         {"{\"dtype\":\"int8\",\"shape\":[1],\"name\":1}", 1, TMSG_ERR_MALFORMED,
          "name is not a string"},
         {"{\"dtype\":\"int8\",\"shape\":[1],\"name\":\"\"}", 1,

@@ -231,8 +231,8 @@ static const struct {
     {"\xc2\x9b"
      "31m.npy",
      "npy", "control"},
-    {"\xe2\x80\xaegnp.npy", "npy", "cannot be seen"},
-    {"\xe2\x80\xa8.npy", "npy", "cannot be seen"},
+    {"\xe2\x80\xaegnp.npy", "npy", "invisible"},
+    {"\xe2\x80\xa8.npy", "npy", "invisible"},
     {"-rf.npy", "npy", "as options do"},
     {"--help", "npy", "as options do"},
     {"a.npy", "exe", "exe"},

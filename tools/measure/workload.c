@@ -145,7 +145,7 @@ static cJSON *load_json(const reading_t *reading)
         json = cJSON_ParseWithOpts(text, NULL, true);
     }
     if (json == NULL) {
-        refuse_workload(reading, "no JSON");
+        refuse_workload(reading, "it is not JSON");
     }
     if (file != NULL) {
         fclose(file);
@@ -169,16 +169,16 @@ static bool read_workload_shape(const reading_t *reading, const cJSON *shape,
 
     if (!cJSON_IsArray(shape) ||
         cJSON_GetArraySize(shape) > WORKLOAD_NDIM_MAX) {
-        return refuse_workload(reading,
-                               "map %zu: %s: \"shape\" is no list of at most 8",
-                               reading->map, tensor->name);
+        return refuse_workload(
+            reading, "map %zu: %s: \"shape\" is not a list of at most 8",
+            reading->map, tensor->name);
     }
     cJSON_ArrayForEach(extent, shape)
     {
         if (!is_whole(extent, 0, WHOLE_MOST)) {
-            return refuse_workload(reading,
-                                   "map %zu: %s: an extent is no whole number",
-                                   reading->map, tensor->name);
+            return refuse_workload(
+                reading, "map %zu: %s: an extent is not a whole number",
+                reading->map, tensor->name);
         }
         tensor->shape[tensor->ndim++] = (int64_t)extent->valuedouble;
     }
@@ -214,7 +214,7 @@ static size_t times_of(const reading_t *reading, const cJSON *entry)
     }
     if (!is_whole(times, 1, TENSORS_MOST)) {
         refuse_workload(reading,
-                        "map %zu: \"times\" is no whole number from 1 to %d",
+                        "map %zu: \"times\" is not a whole number from 1 to %d",
                         reading->map, TENSORS_MOST);
         return 0;
     }
@@ -237,8 +237,7 @@ static bool read_workload_tensor(const reading_t *reading, const cJSON *entry,
             reading->map, NAME_BYTES_MOST);
     }
     if (dtype == NULL || tmsg_dtype_parse(dtype, &tensor->dtype) != TMSG_OK) {
-        return refuse_workload(reading,
-                               "map %zu: %s: \"dtype\" is none that is known",
+        return refuse_workload(reading, "map %zu: %s: \"dtype\" is not known",
                                reading->map, name);
     }
     tensor->name = number_name(reading, name, n);
@@ -287,7 +286,7 @@ static bool read_workload_map(const reading_t *reading, const cJSON *object,
     size_t most = 0;
 
     if (!cJSON_IsArray(tensors)) {
-        return refuse_workload(reading, "map %zu: \"tensors\": no list",
+        return refuse_workload(reading, "map %zu: \"tensors\" is not a list",
                                reading->map);
     }
     cJSON_ArrayForEach(entry, tensors) { most += times_of(reading, entry); }

@@ -39,7 +39,7 @@ static tmsg_call_t *call_sink(const perf_peer_t *peer, const char *method,
         /* A signal came, of which the command tells at its end. */
     } else if (status == TMSG_ERR_UNSUPPORTED ||
                status == TMSG_ERR_UNAVAILABLE || status == TMSG_ERR_NOT_FOUND) {
-        complain("%s: what listens there is no 'tensormsg perf --listen' of "
+        complain("%s: the listener there is not a 'tensormsg perf --listen' of "
                  "this version, %s",
                  peer->url, tmsg_version());
     } else {
@@ -68,7 +68,7 @@ static bool check_hello(const perf_peer_t *peer, const tmsg_map_t *reply)
 
     if (tmsg_map_get_i64(reply, "protocol", &protocol) != TMSG_OK ||
         tmsg_map_get_string(reply, "version", &version) != TMSG_OK) {
-        complain("%s: what answers there is no 'tensormsg perf --listen'",
+        complain("%s: the listener there is not a 'tensormsg perf --listen'",
                  peer->url);
         return false;
     }

@@ -93,7 +93,7 @@ static const char *parse_item(const char **at, uint64_t least, uint64_t most,
         }
     }
     if (ends[0] < least || ends[1] > most) {
-        return "beyond what is possible";
+        return "out of range";
     }
     return add_range(numbers, ends, factor);
 }

@@ -30,50 +30,52 @@ enum {
 };
 
 static const struct argp_option option_list[] = {
-    {NULL, 0, NULL, 0, "What is measured:", 1},
+    {NULL, 0, NULL, 0, "Measurement:", 1},
     {"measure", 'm', "LIST", 0,
-     "Of latency, bandwidth (and message rate) and calls (and call rate); "
-     "default latency,bandwidth",
+     "List of latency, bandwidth (with message rate) and calls (with call "
+     "rate); default latency,bandwidth",
      1},
     {"bytes", 'b', "LIST", 0,
      "Bytes of each tensor: 64,4K,1M, or 64:1M (twice as many each time), or "
      "64:1M:4 "
      "(four times)",
      1},
-    {"tensors", 'T', "LIST", 0, "Tensors of each map: a list of numbers, too",
-     1},
+    {"tensors", 'T', "LIST", 0, "Tensors of each map: a list of numbers", 1},
     {"workload", 'w', "FILE", 0,
      "The maps of a file instead (docs/reference/perf.md); may be given "
      "several times",
      1},
     {"in-flight", KEY_IN_FLIGHT, "LIST", 0,
-     "Messages, or calls, that are under way at a time; default 8", 1},
+     "Messages or calls under way at a time; default 8", 1},
     {"over", KEY_OVER, "LIST", 0,
-     "Of shm and tcp, between two processes here; default both", 1},
+     "Transports between two processes here: shm, tcp or both; default both",
+     1},
     {"memory", KEY_MEMORY, "LIST", 0,
-     "Where tensors lie: of host, cuda and cuda:N; default host", 1},
+     "Memory of the tensors: host, cuda and cuda:N; default host", 1},
     {NULL, 0, NULL, 0, "How:", 2},
-    {"seconds", KEY_SECONDS, "S", 0, "Each figure takes so long; default 0.1",
-     2},
-    {"messages", KEY_MESSAGES, "N", 0, "Each takes N messages instead", 2},
+    {"seconds", KEY_SECONDS, "S", 0,
+     "Measure each figure for S seconds; default 0.1", 2},
+    {"messages", KEY_MESSAGES, "N", 0,
+     "Measure each figure with N messages instead", 2},
     {"warmup", KEY_WARMUP, "S", 0,
-     "So long before each, not counted; default 0.05", 2},
-    {"repeat", KEY_REPEAT, "N", 0, "So many times; default 3", 2},
-    {"quick", KEY_QUICK, NULL, 0, "In a second or two, and less exactly", 2},
+     "Warm up for S seconds before each figure; default 0.05", 2},
+    {"repeat", KEY_REPEAT, "N", 0, "Repeat each measurement N times; default 3",
+     2},
+    {"quick", KEY_QUICK, NULL, 0,
+     "Measure in a second or two, and less exactly", 2},
     {"phases", KEY_PHASES, NULL, 0,
-     "Make each map anew, and tell apart what making it (prepare), handing it "
-     "over (post) and its transfer took",
+     "Make a new map for each message, and show the time of making it "
+     "(prepare), handing it over (post) and its transfer",
      2},
     {"verify", KEY_VERIFY, NULL, 0,
-     "Have every byte that arrives compared, which takes time", 2},
+     "Compare every byte that arrives, which takes time", 2},
     {"sleep", KEY_SLEEP, NULL, 0,
-     "Sleep where nothing comes, on both sides, as a program does that has "
-     "other "
-     "things to do; by default they poll, each on a core of its own",
+     "Let both sides sleep while nothing comes, as programs with other work "
+     "do; by default they poll, each on its own core",
      2},
-    {NULL, 0, NULL, 0, "What comes out:", 3},
-    {"csv", KEY_CSV, NULL, 0, "As CSV, a line of names first", 3},
-    {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
+    {NULL, 0, NULL, 0, "Output:", 3},
+    {"csv", KEY_CSV, NULL, 0, "Print CSV, with a line of names first", 3},
+    {"json", KEY_JSON, NULL, 0, "Print a JSON array of objects", 3},
     {NULL, 0, NULL, 0, "Thresholds:", 4},
     {"tune", KEY_TUNE, NULL, 0,
      "Measure the thresholds of docs/reference/thresholds.md and "
@@ -82,7 +84,7 @@ static const struct argp_option option_list[] = {
      4},
     {"out", 'o', "FILE", 0, "With --tune: write FILE, not standard output", 4},
     {"update", KEY_UPDATE, NULL, 0,
-     "With --out: keep what else FILE says, if it exists", 4},
+     "With --out: if FILE exists, keep its other settings", 4},
     {"force", 'f', NULL, 0, "With --out: replace FILE", 4},
     {NULL, 0, NULL, 0, "The other side (--listen):", 5},
     {"count", 'n', "N", 0, "End when N connections have come and gone", 5},
@@ -108,12 +110,12 @@ static void each_word(char *list, struct argp_state *state,
     char *rest;
 
     if (list[strspn(list, ",")] == '\0') {
-        argp_error(state, "'%s' is none of %s", list, words);
+        argp_error(state, "'%s' is not one of: %s", list, words);
     }
     for (char *word = strtok_r(list, ",", &rest); word != NULL;
          word = strtok_r(NULL, ",", &rest)) {
         if (!take(state->input, word)) {
-            argp_error(state, "'%s' is none of %s", word, words);
+            argp_error(state, "'%s' is not one of: %s", word, words);
         }
     }
 }
@@ -271,11 +273,10 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_perf_option,
     .args_doc = "[URL]",
-    .doc = "Measure what sending costs between two processes here, or to a "
-           "'tensormsg perf --listen' at URL: a table of latency (half a round "
-           "trip), message rate and bandwidth; with --tune, the thresholds "
-           "that suit this machine; with --listen, be the other side of a "
-           "measurement.",
+    .doc = "Measure between two processes here, or to a 'tensormsg perf "
+           "--listen' at URL: a table of latency (half a round trip), message "
+           "rate and bandwidth. With --tune: find the thresholds that suit "
+           "this machine. With --listen: be the other side of a measurement.",
 };
 
 void perf_options_read(int argc, char **argv, perf_options_t *options)

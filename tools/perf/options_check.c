@@ -29,7 +29,8 @@ static const char *check_listen(const perf_options_t *options)
     if (options->connection.url != NULL || options->tune || options->json ||
         options->csv || options->quick || options->over != NULL ||
         options->out != NULL || has_plan(&options->plan)) {
-        return "--listen is the other side: it measures nothing";
+        return "--listen is the other side of a measurement: it takes no "
+               "options of one";
     }
     return NULL;
 }
@@ -37,14 +38,15 @@ static const char *check_listen(const perf_options_t *options)
 static const char *check_output(const perf_options_t *options)
 {
     if (options->tune && (options->json || options->csv)) {
-        return "--json and --csv go without --tune, which writes JSON anyway";
+        return "--json and --csv do not go with --tune, which always writes "
+               "JSON";
     }
     if (options->json && options->csv) {
-        return "--json or --csv: one of both";
+        return "--json and --csv exclude each other";
     }
     if (options->tune && has_plan(&options->plan)) {
-        return "--tune measures what it has to: of what else there is to say "
-               "it takes --over, --quick and --timeout";
+        return "--tune takes no other options of a measurement than --over, "
+               "--quick and --timeout";
     }
     if (options->out != NULL && !options->tune) {
         return "--out goes with --tune";
@@ -56,7 +58,7 @@ static const char *check_output(const perf_options_t *options)
         return "--force goes with --out";
     }
     if (options->update && options->force) {
-        return "--update keeps what --force would replace: one of both";
+        return "--update and --force exclude each other";
     }
     return NULL;
 }
@@ -73,11 +75,10 @@ const char *perf_options_check(const perf_options_t *options)
         return "--over is shm or tcp, or both: shm,tcp";
     }
     if (options->over != NULL && options->connection.url != NULL) {
-        return "--over is for two processes here: a URL's transport is what it "
-               "is";
+        return "--over is for two processes here: it does not go with a URL";
     }
     if (plan->messages > 0 && plan->block_ns > 0) {
-        return "--messages or --seconds: one of both";
+        return "--messages and --seconds exclude each other";
     }
     if (plan->workload_count > 0 &&
         (plan->bytes.count > 0 || plan->tensors.count > 0)) {

@@ -25,8 +25,8 @@ static int over_one(const perf_options_t *options, const char *tls,
     memcpy(transport, peer.transport, sizeof(peer.transport));
     if (ok && tls == NULL && options->over != NULL &&
         strcmp(peer.transport, wanted) != 0) {
-        complain("--over %s: what carries the connection is %s (%s)",
-                 options->over, peer.transports, peer.why);
+        complain("--over %s: the connection uses %s (%s)", options->over,
+                 peer.transports, peer.why);
         ok = false;
     }
     ok = ok && measure(arg, &peer);

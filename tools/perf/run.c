@@ -64,7 +64,7 @@ static void check_returned_map(run_t *run, const tmsg_map_t *map)
     char why[CONTENTS_WHY_BYTES];
 
     if (run->plan->verify && !contents_check(map, why) && !run->failed) {
-        complain("--verify: what %s sent back is not what was sent: %s",
+        complain("--verify: %s sent back other data than were sent: %s",
                  run->peer->url, why);
         run->failed = true;
     }

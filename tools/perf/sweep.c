@@ -224,7 +224,7 @@ static int finish_sweep(sweep_t *sweep, int code)
         code = EXIT_FAILED;
     }
     if (signals_came()) {
-        complain("a signal came: this is what was measured until then");
+        complain("a signal came: these are the measurements until then");
         code = EXIT_FAILED;
     }
     return code;

@@ -35,7 +35,7 @@ static tmsg_status_t check_params(const tmsg_send_params_t *params)
     flags = params->field_mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
     if (flags & (TMSG_SEND_TRY | TMSG_SEND_LEND)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "bell: no bell sends with TMSG_SEND_%s",
+                              "bell: a bell cannot send with TMSG_SEND_%s",
                               flags & TMSG_SEND_TRY ? "TRY" : "LEND");
     }
     return tmsg_send_check_params(params);
@@ -118,7 +118,7 @@ static tmsg_status_t check_connected(const tmsg_endpoint_t *endpoint)
         return tmsg_error_set(endpoint->status, "%s", endpoint->error);
     default:
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "%s: not connected: a bell is made once "
+                              "%s: not connected yet: make the bell after "
                               "tmsg_endpoint_ready() has ended",
                               endpoint->peer);
     }
@@ -410,8 +410,8 @@ static tmsg_status_t begin_warming(tmsg_bell_t *bell)
 
     if (status == TMSG_OK && !bell->warm &&
         atomic_load(&bell->form) != TMSG_BELL_UNUSED) {
-        status =
-            tmsg_error_set(TMSG_ERR_BUSY, "a bell is warmed before it is used");
+        status = tmsg_error_set(
+            TMSG_ERR_BUSY, "the bell is in use: warm it before its first ring");
     }
     if (status == TMSG_OK) {
         bell->warming = !bell->warm;

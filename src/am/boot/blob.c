@@ -163,13 +163,13 @@ static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
 
     if (bytes > BLOB_BYTES_MOST) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "worker blob: %zu bytes, %u are the most", bytes,
+                              "worker blob of %zu bytes, at most %u", bytes,
                               BLOB_BYTES_MOST);
     }
     if (bytes < BLOB_HEADER_BYTES + CHECKSUM_BYTES ||
         memcmp(data, MAGIC, MAGIC_BYTES) != 0) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "these %zu bytes are no worker blob", bytes);
+                              "these %zu bytes are not a worker blob", bytes);
     }
     if (!has_checksum(data, bytes)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -177,10 +177,10 @@ static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
     }
     version = (unsigned)tmsg_get_le(data + MAGIC_BYTES, 2);
     if (version > PROVED_VERSION) {
-        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
-                              "worker blob: it has version %u, this side "
-                              "reads %u and %u",
-                              version, PLAIN_VERSION, PROVED_VERSION);
+        return tmsg_error_set(
+            TMSG_ERR_INCOMPATIBLE,
+            "worker blob of version %u: this side reads %u and %u", version,
+            PLAIN_VERSION, PROVED_VERSION);
     }
     return TMSG_OK;
 }

@@ -428,19 +428,20 @@ static tmsg_status_t check_mac(tmsg_frame_macs_t *macs, uint8_t type,
     uint8_t mac[TMSG_MAC_BYTES];
 
     if (bytes < TMSG_MAC_BYTES) {
-        return tmsg_error_set(TMSG_ERR_CORRUPT,
-                              "a frame of type %u came without its MAC: "
-                              "somebody stands between the peers",
-                              type);
+        return tmsg_error_set(
+            TMSG_ERR_CORRUPT,
+            "a frame of type %u came without its MAC: somebody between the "
+            "peers changes what they send",
+            type);
     }
     bytes -= TMSG_MAC_BYTES;
     tmsg_proof_mac(macs->key, macs->number, type, data, bytes, mac);
     if (sodium_memcmp(mac, data + bytes, TMSG_MAC_BYTES) != 0) {
-        return tmsg_error_set(TMSG_ERR_CORRUPT,
-                              "a frame of type %u is not the next one that the "
-                              "peer sent: it was changed, left out or repeated "
-                              "on its way",
-                              type);
+        return tmsg_error_set(
+            TMSG_ERR_CORRUPT,
+            "a frame of type %u is not the next one that the peer sent: "
+            "somebody changed, dropped or repeated it on its way",
+            type);
     }
     macs->number++;
     return TMSG_OK;
@@ -455,7 +456,7 @@ static tmsg_status_t frame_too_long(const tmsg_frame_stream_t *stream,
     return tmsg_error_set(stream->rx.on ? TMSG_ERR_CORRUPT
                                         : TMSG_ERR_LIMIT_EXCEEDED,
                           "the peer announces a frame of %zu bytes, of type "
-                          "%u, where %zu are the most",
+                          "%u: at most %zu are allowed",
                           bytes, type, stream->max_bytes);
 }
 
@@ -635,9 +636,10 @@ const char *tmsg_frame_fd_words(int fd)
 {
     return fd == TMSG_FRAME_FD_LOST
                ? "the peer's descriptor could not be taken: this process has "
-                 "as many as it may have (RLIMIT_NOFILE), or may not have it"
+                 "as many as it may have (RLIMIT_NOFILE), or is not allowed to "
+                 "take it"
                : "no descriptor came: its sender has too many on their way, or "
-                 "may not pass it";
+                 "is not allowed to pass it";
 }
 
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,

@@ -223,8 +223,7 @@ static tmsg_status_t take_value(decoder_t *decoder, const uint8_t *value,
             decoder->seen |= UINT64_C(1) << i;
         } else if (decoder->type == 1 || !has_other_wire(decoder)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
-                                  "hello: %s has a value of %zu bytes that is "
-                                  "none",
+                                  "hello: %s has an invalid value of %zu bytes",
                                   fields[i].name, bytes);
         }
         break;

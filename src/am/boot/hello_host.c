@@ -168,8 +168,8 @@ typedef enum { APART_GROUP, APART_SHUT, APART_CAPABILITIES, TOGETHER } apart_t;
 
 static const char *const apart_words[] = {
     [APART_GROUP] = "other group",
-    [APART_SHUT] = "memory of one is shut to the other (PR_SET_DUMPABLE, or "
-                   "privileges that came or went)",
+    [APART_SHUT] = "one cannot read the other's memory (PR_SET_DUMPABLE, or "
+                   "privileges that changed)",
     [APART_CAPABILITIES] =
         "capabilities of one that are not effective in the other",
 };
@@ -232,11 +232,11 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
 
     if (mine->boot_id[0] == '\0') {
         snprintf(why, why_bytes,
-                 "perhaps another host: none can be told without "
-                 "/proc/sys/kernel/random/boot_id");
+                 "perhaps another host: /proc/sys/kernel/random/boot_id cannot "
+                 "be read");
     } else if (theirs->boot_id[0] == '\0') {
         snprintf(why, why_bytes,
-                 "other host, or the peer rules shared memory out: it tells no "
+                 "other host, or the peer rules out shared memory: it sent no "
                  "boot id");
     } else if (strcmp(mine->boot_id, theirs->boot_id) != 0) {
         snprintf(why, why_bytes, "other host");

@@ -71,17 +71,16 @@ tmsg_status_t tmsg_principal_check(const char *principal)
 
     for (size_t i = 0; i < bytes; i++) {
         if (principal[i] <= ' ' || principal[i] > '~') {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "principal '%s': only printable ASCII "
-                                  "without spaces names one",
-                                  tmsg_error_name(principal, bytes).text);
+            return tmsg_error_set(
+                TMSG_ERR_INVALID_PARAM,
+                "principal '%s': a principal is printable ASCII without spaces",
+                tmsg_error_name(principal, bytes).text);
         }
     }
     return bytes > 0 && bytes <= TMSG_PRINCIPAL_MOST
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "principal: a name of %zu bytes; 1 to %d are "
-                                "allowed",
+                                "principal of %zu bytes: 1 to %d are allowed",
                                 bytes, TMSG_PRINCIPAL_MOST);
 }
 
@@ -91,9 +90,10 @@ static tmsg_status_t add_key(tmsg_keys_t *keys, const char *principal,
 {
     for (unsigned i = 0; i < keys->count; i++) {
         if (sodium_memcmp(keys->keys[i].bytes, key, TMSG_KEY_BYTES) == 0) {
-            return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                                  "a key of '%s' is there already, of '%s'",
-                                  principal, keys->keys[i].principal);
+            return tmsg_error_set(
+                TMSG_ERR_ALREADY_EXISTS,
+                "the keyring has this key of '%s' already, as that of '%s'",
+                principal, keys->keys[i].principal);
         }
     }
     if (keys->count == TMSG_KEYS_MOST) {

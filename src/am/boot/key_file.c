@@ -34,16 +34,16 @@ tmsg_status_t tmsg_key_file_check(const char *path, int fd)
     }
     if (stat.st_uid != geteuid() && stat.st_uid != 0) {
         return tmsg_error_set(TMSG_ERR_INSECURE,
-                              "key file %s: it belongs to user %u, and neither "
-                              "to this one, %u, nor to root",
+                              "key file %s: it belongs to user %u: it must "
+                              "belong to this user, %u, or to root",
                               path, (unsigned)stat.st_uid, (unsigned)geteuid());
     }
     return (stat.st_mode & 027) == 0
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INSECURE,
-                                "key file %s: its mode %03o lets others at it; "
-                                "chmod 600 it, and change the keys if somebody "
-                                "has read them",
+                                "key file %s: its mode %03o lets others read "
+                                "or change it: run chmod 600, and replace the "
+                                "keys if somebody may have read them",
                                 path, (unsigned)stat.st_mode & 0777);
 }
 

@@ -431,8 +431,8 @@ bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, bool *taken_p,
         snprintf(words, room, "; the connection broke, and is not back yet");
     } else if (waits) {
         snprintf(words, room,
-                 "; its request has not left: the peer takes no more, and %d "
-                 "wait before it",
+                 "; its request was not sent: the peer takes no more messages, "
+                 "and %d wait before it",
                  before);
     }
     if (send != NULL && taken_p != NULL) {

@@ -79,7 +79,7 @@ void tmsg_stream_clear(tmsg_endpoint_t *endpoint, uint16_t number, uint64_t id)
     channel = tmsg_channel_find(endpoint, number);
     while (channel != NULL &&
            (send = tmsg_stream_waits(channel, id, true)) != NULL) {
-        tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream is over");
+        tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream has ended");
     }
     tmsg_worker_unlock(endpoint->worker);
 }

@@ -296,7 +296,7 @@ static void take_claim(tmsg_endpoint_t *endpoint, tmsg_endpoint_t *connection)
         tmsg_engine.opened(endpoint);
     } else {
         tmsg_link_refuse(endpoint, status);
-        tmsg_claim_leave(connection, "was to be the stream", endpoint);
+        tmsg_claim_leave(connection, "should have become the stream", endpoint);
     }
     tmsg_endpoint_drop(endpoint);
 }

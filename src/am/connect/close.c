@@ -153,7 +153,7 @@ static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
     uint32_t last = 0;
 
     if (list_bytes % ENTRY_BYTES != 0) {
-        return "an end that breaks off";
+        return "an end that is cut short";
     }
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
@@ -169,7 +169,7 @@ static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
         }
         channel = tmsg_channel_of(endpoint, number);
         if (channel == NULL) {
-            return "an end of a channel that cannot be";
+            return "an end of an impossible channel";
         }
         channel->bye_read = (uint32_t)tmsg_get_le(list + 2, 4);
         last = number;
@@ -190,7 +190,7 @@ static const char *judge_bye(const tmsg_channel_t *channel)
     }
     if ((int32_t)(sequence - channel->rx_sequence) < 0 ||
         sequence - channel->rx_credited > endpoint->worker->queue_depth) {
-        return "an end that counts messages which cannot be";
+        return "an end with an impossible count of messages";
     }
     for (; message != NULL; message = message->next_in_order) {
         if ((int32_t)(message->head.sequence - sequence) >= 0) {
@@ -235,9 +235,9 @@ void tmsg_close_forget(tmsg_endpoint_t *endpoint)
 void tmsg_close_fin(tmsg_endpoint_t *endpoint, uint32_t value)
 {
     if (!endpoint->conn.bye_sent) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                            "all is received, says the peer, before the end "
-                            "was told it");
+        tmsg_endpoint_break(
+            endpoint, TMSG_ERR_MALFORMED,
+            "the peer confirms an end that this side has not sent");
         return;
     }
     endpoint->conn.fin_received = true;

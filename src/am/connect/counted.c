@@ -43,7 +43,7 @@ tmsg_status_t tmsg_counted_asked(tmsg_endpoint_t *endpoint, size_t bytes)
     uint8_t data[COUNT_BYTES];
 
     if (!endpoint->link.address_done || bytes > 0) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "a COUNT that cannot be");
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "an impossible COUNT");
     }
     tmsg_put_le(data, moved(endpoint).read, sizeof(data));
     return tmsg_link_put(endpoint, TMSG_FRAME_COUNTED, data, sizeof(data));
@@ -58,7 +58,7 @@ tmsg_status_t tmsg_counted_told(tmsg_endpoint_t *endpoint, const uint8_t *data,
     if (!counted->asked || bytes < COUNT_BYTES || read < counted->read ||
         read > moved(endpoint).written) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "an answer to COUNT that cannot be");
+                              "an impossible answer to COUNT");
     }
     counted->asked = false;
     counted->told_ns = tmsg_now_ns();

@@ -73,7 +73,7 @@ static const char *what_is_missing(const tmsg_endpoint_t *endpoint)
     if (!by_blob && !link->connected) {
         return link->queue_ms > 0
                    ? "no connection in time: the listener's queue was full, "
-                     "for it takes no connections"
+                     "because it accepts no connections"
                    : "no connection in time";
     }
     if (by_blob || !link->address_done) {
@@ -113,12 +113,12 @@ static void slice_ended(tmsg_timer_t *timer)
     } else if (tmsg_redial_waited_in_vain(endpoint)) {
         return;
     } else if (tmsg_redial_found_no_place(endpoint)) {
-        tmsg_engine.end(endpoint, TMSG_ERR_BUSY,
-                        endpoint->admit.tls == NULL
-                            ? "the listener had no place in time"
-                            : "the listener had no place in time, or is none "
-                              "of tls://: it closed each connection in the "
-                              "TLS handshake");
+        tmsg_engine.end(
+            endpoint, TMSG_ERR_BUSY,
+            endpoint->admit.tls == NULL
+                ? "the listener had no free place in time"
+                : "the listener had no free place in time, or does not use "
+                  "tls://: it closed each connection in the TLS handshake");
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_TIMED_OUT,
                         what_is_missing(endpoint));

@@ -85,8 +85,9 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
                                             : "UCX's connection",
              tmsg_sock_peer_name(path->fd, name, sizeof(name)),
              (double)path->unacked->ns / 1e9,
-             endpoint->link.fd >= 0 ? ", though the peer lives: a firewall?"
-                                    : ": its host, or the network, is down");
+             endpoint->link.fd >= 0
+                 ? ", though the peer is alive: is there a firewall?"
+                 : ": its host, or the network, is down");
     if (!hear_out(endpoint)) {
         return;
     }
@@ -103,11 +104,10 @@ static void lose_stuck(tmsg_endpoint_t *endpoint, uint64_t ns)
     char why[WHY_BYTES], name[NAME_BYTES];
     int fd = tmsg_pipe_fd(tmsg_ucx_pipe_of(endpoint->ep));
 
-    snprintf(
-        why, sizeof(why),
-        "the stream of messages to %s: the peer gets nothing of it, for %.1f "
-        "s by now, and lives: a relay that keeps it back?",
-        tmsg_sock_peer_name(fd, name, sizeof(name)), (double)ns / 1e9);
+    snprintf(why, sizeof(why),
+             "the stream of messages to %s: the peer has received nothing for "
+             "%.1f s, though it is alive: does a relay hold the stream back?",
+             tmsg_sock_peer_name(fd, name, sizeof(name)), (double)ns / 1e9);
     if (hear_out(endpoint)) {
         tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }

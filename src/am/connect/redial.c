@@ -60,7 +60,7 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     }
     endpoint->conn.redials++;
     tmsg_endpoint_log(endpoint, TMSG_LOG_ATTEMPT_KIND, TMSG_LOG_INFO,
-                      "dialled anew: %s", why);
+                      "dialled again: %s", why);
     tmsg_engine.detach(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* also the time of being away */
     tmsg_worker_chore(endpoint->worker, endpoint);
@@ -311,7 +311,8 @@ void tmsg_redial_explain(const tmsg_endpoint_t *endpoint, char *text,
         snprintf(text, bytes, " (attempt %u; the first: %s)",
                  endpoint->conn.redials + 1u, endpoint->conn.redial_why);
     } else if (endpoint->conn.waits > 0) {
-        snprintf(text, bytes, " (the listener had no place for it %u times)",
+        snprintf(text, bytes,
+                 " (the listener had no free place for it %u times)",
                  endpoint->conn.waits);
     }
 }

@@ -76,7 +76,7 @@ tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
         endpoint->link.net_only = !shm_only;
         snprintf(endpoint->why, sizeof(endpoint->why),
                  endpoint->admit.tls != NULL
-                     ? "TLS encrypts all of it: nothing goes past it"
+                     ? "TLS encrypts everything, and nothing bypasses it"
                      : "a stream carries the messages");
         return TMSG_OK;
     }
@@ -227,7 +227,7 @@ static tmsg_status_t shm_not_found(const tmsg_endpoint_t *endpoint)
 {
     return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                           "the shared memory of process %u cannot be opened: "
-                          "it has ended, or UCX does not get at its files",
+                          "it has ended, or UCX cannot open its files",
                           endpoint->peer_hello.pid);
 }
 

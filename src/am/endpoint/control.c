@@ -191,9 +191,9 @@ static void post_or_break(tmsg_endpoint_t *endpoint, uint8_t kind,
         (uint64_t)endpoint->channels.count * endpoint->worker->queue_depth;
 
     if (endpoint->controls.in_ucx > ANSWERS_MOST * windows + ANSWERS_MORE) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED,
-                            "the peer goes on without taking what it is "
-                            "answered");
+        tmsg_endpoint_break(
+            endpoint, TMSG_ERR_LIMIT_EXCEEDED,
+            "the peer goes on sending without taking its answers");
         return;
     }
     status = tmsg_control_post(endpoint, kind, head, body, body_bytes, NULL, 0);

@@ -84,7 +84,7 @@ void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint)
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint)
 {
     if (atomic_load(&endpoint->life->over)) {
-        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker is gone",
+        return tmsg_error_set(TMSG_ERR_CLOSED, "%s: its worker was destroyed",
                               endpoint->peer);
     }
     return TMSG_OK;
@@ -116,8 +116,8 @@ tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
 
     if (status == TMSG_OK && endpoint->worker->handler != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "the worker has a message handler: there is "
-                              "nothing to pull");
+                              "the worker has a message handler, which gets "
+                              "all messages: there is nothing to receive");
     }
     return status;
 }

@@ -42,13 +42,13 @@ const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint)
         return "";
     }
     if (endpoint->dialling) {
-        snprintf(words, sizeof(words),
-                 "%s: reconnecting, attempt %u; why it is away: %s%s%s",
-                 endpoint->peer,
-                 resume->attempts + (endpoint->state == TMSG_EP_AWAY),
-                 resume->broke,
-                 resume->latest[0] == '\0' ? "" : "; the last attempt: ",
-                 resume->latest);
+        snprintf(
+            words, sizeof(words),
+            "%s: reconnecting, attempt %u; why the connection broke: %s%s%s",
+            endpoint->peer,
+            resume->attempts + (endpoint->state == TMSG_EP_AWAY), resume->broke,
+            resume->latest[0] == '\0' ? "" : "; the last attempt: ",
+            resume->latest);
     } else {
         snprintf(words, sizeof(words), "%s: waiting for it to come back: %s",
                  endpoint->peer, resume->broke);

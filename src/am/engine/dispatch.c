@@ -69,7 +69,7 @@ static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
     if (endpoint == NULL || !(tmsg_ipc_is_place(arrival)
                                   ? tmsg_ipc_arrival(endpoint, arrival, &in)
                                   : tmsg_cma_arrival(endpoint, arrival, &in))) {
-        return ignore_arrival(arrival, "a payload to be read that cannot be");
+        return ignore_arrival(arrival, "an impossible payload to read");
     }
     arrival->to_read = &in;
     arrival->rendezvous = true;

@@ -189,9 +189,10 @@ static tmsg_status_t check_target_scheme(const tmsg_endpoint_t *endpoint,
                               tmsg_url_scheme(kind));
     }
     if (scheme->dial == NULL && !target->by_blob) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "'%s': connect to a blob listener by its blob",
-                              target->url);
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "'%s': connect to a blob listener by its blob, not by its URL",
+            target->url);
     }
     if (endpoint->devices[0] != '\0' && !scheme->devices) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -426,11 +426,12 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
     tmsg_status_t gone;
 
     if (tmsg_control_failure(status) != status || why == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              why == NULL
-                                  ? "abort: why is NULL"
-                                  : "abort: status %d is no failure for a peer",
-                              status);
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            why == NULL
+                ? "abort: why is NULL"
+                : "abort: status %d is not a failure that a peer can be told",
+            status);
     }
     gone = tmsg_endpoint_check_worker(endpoint);
     if (gone != TMSG_OK) {

@@ -339,8 +339,8 @@ tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
 
     if (worker->handler != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "the worker has a message handler: there is "
-                              "nothing to pull");
+                              "the worker has a message handler, which gets "
+                              "all messages: there is nothing to receive");
     }
     tmsg_worker_enter(worker);
     status = tmsg_worker_until(worker, has_ready, worker, timeout_ms,

@@ -52,8 +52,8 @@ static tmsg_status_t look_up_host(const tmsg_worker_t *worker,
     status = tmsg_resolve_take(*resolve_p, address_p, &count);
     if (status == TMSG_IN_PROGRESS && tmsg_worker_in_callback(worker)) {
         return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
-                              "host '%s' has to be looked up, for which a "
-                              "callback may not wait; give its address",
+                              "host '%s' must be looked up, and a callback "
+                              "must not wait for that: give its address",
                               url->host);
     }
     if (status == TMSG_IN_PROGRESS) {
@@ -238,7 +238,7 @@ tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
     }
     if (listener->ucx == NULL) {
         return tmsg_error_set(TMSG_ERR_CLOSED,
-                              "%s: a peer that died took the blob with it; "
+                              "%s: a peer that died made this blob unusable: "
                               "make another listener",
                               listener->url);
     }

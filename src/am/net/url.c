@@ -113,7 +113,7 @@ static tmsg_status_t take_host(const char *text, const char *from,
     }
     memcpy(url->host, from, length);
     if (bracketed) {
-        const char *wrong = "what is in brackets is no IPv6 address";
+        const char *wrong = "the text in brackets is not an IPv6 address";
         struct in6_addr address;
 
         rest++;
@@ -189,8 +189,8 @@ static tmsg_status_t take_path(const char *text, const char *from,
         return bad_url(text, "the path names no file");
     }
     if (hides_something(from, length)) {
-        return bad_url(text, "the path has a control character, or another "
-                             "that cannot be seen");
+        return bad_url(
+            text, "the path has a control character, or another invisible one");
     }
     if (length >= sizeof(url->path)) {
         return bad_url(text, "the path is longer than 107 bytes, which is all "
@@ -216,7 +216,8 @@ static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
         }
     }
     if (strstr(text, "://") != NULL) {
-        return bad_url(text, "the scheme is none of" TMSG_SCHEMES(SCHEME_WORD));
+        return bad_url(text,
+                       "the scheme is not one of" TMSG_SCHEMES(SCHEME_WORD));
     }
     if (*text == '\0') {
         return bad_url(text, "it is empty");

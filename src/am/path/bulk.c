@@ -109,8 +109,8 @@ void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
     snprintf(endpoint->paths.bulk_why, sizeof(endpoint->paths.bulk_why),
              "none: %s", why);
     tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
-                      "large payloads go by UCX, for there is no %s: %s", what,
-                      why);
+                      "large payloads go by UCX, because there is no %s: %s",
+                      what, why);
 }
 
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,

@@ -108,7 +108,7 @@ static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
     if (begun && !tmsg_ping_is_known(endpoint)) {
         tmsg_bulk_lose(bulk, TMSG_ERR_IO,
                        "memory of a message that was being sent cannot be "
-                       "read, which this peer could not be told");
+                       "read, and the peer could not be told");
     }
 }
 
@@ -116,7 +116,7 @@ static void give_up_out(tmsg_bulk_t *bulk, const struct iovec *places,
                         size_t count)
 {
     if (bulk->out.fills) {
-        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "its own memory is gone");
+        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "its own memory was unmapped");
     } else {
         fill_up(bulk, places, count);
     }
@@ -257,7 +257,7 @@ static void begin_in(tmsg_bulk_t *bulk)
     *place = (tmsg_bulk_place_t){.message = NULL};
     if (head.bytes == 0 ||
         head.bytes > bulk->endpoint->worker->context->limits.message_bytes) {
-        wrong = "a fragment of a length that cannot be";
+        wrong = "a fragment of an impossible length";
     } else {
         wrong = tmsg_bulk_user.place(bulk->endpoint, &head, place);
     }

@@ -170,7 +170,7 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     if (bytes == 0 || (tmsg_offer_is_word(arrival->body[0]) &&
                        bytes != TMSG_RING_OFFER_BYTES)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                            "a word of a ring is of a length that cannot be");
+                            "a word of a ring with an impossible length");
         return TMSG_UCX_OK;
     }
     switch (arrival->body[0]) {
@@ -212,7 +212,7 @@ static tmsg_status_t explain_ring(const tmsg_bulk_t *bulk, int error)
     (void)bulk;
     (void)error;
     return tmsg_error_set(TMSG_ERR_MALFORMED,
-                          "the peer says what cannot be of its ring");
+                          "the peer says impossible things about its ring");
 }
 
 /* Returns this side's ring; NULL: there is none, or the peer has not taken it

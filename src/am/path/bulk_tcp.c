@@ -349,8 +349,9 @@ tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
         go_without_bulk(endpoint, tmsg_error_message());
     }
     tmsg_claim_leave(connection,
-                     endpoint->paths.bulk != NULL ? "is now the bulk stream"
-                                                  : "was to be the bulk stream",
+                     endpoint->paths.bulk != NULL
+                         ? "is now the bulk stream"
+                         : "should have become the bulk stream",
                      endpoint);
     return TMSG_OK;
 }

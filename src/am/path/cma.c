@@ -189,7 +189,7 @@ bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
         arrival->data_bytes != TMSG_CMA_BYTES ||
         arrival->head.payload_bytes == 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                            "a payload to be read that cannot be");
+                            "an impossible payload to read");
         return false;
     }
     *in_p = (tmsg_cma_in_t){

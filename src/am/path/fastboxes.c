@@ -45,9 +45,9 @@ static void go_without_fastbox(tmsg_endpoint_t *endpoint, const char *why)
 
     drop_fastbox(endpoint, &fastboxes->offer);
     snprintf(fastboxes->why, sizeof(fastboxes->why), "none: %s", why);
-    tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
-                      "small messages go by UCX, for there is no fast box: %s",
-                      why);
+    tmsg_endpoint_log(
+        endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+        "small messages go by UCX, because there is no fast box: %s", why);
 }
 
 const char *tmsg_fastboxes_words(const tmsg_endpoint_t *endpoint)
@@ -77,7 +77,7 @@ static void make_fastbox(tmsg_endpoint_t *endpoint)
     if (!tmsg_offer_send(endpoint, TMSG_RING_WORD_FASTBOX,
                          tmsg_fastbox_segment(fastboxes->offer)) ||
         tmsg_control_waits(endpoint)) {
-        go_without_fastbox(endpoint, "the peer cannot be told of it");
+        go_without_fastbox(endpoint, "the peer cannot be told");
     }
 }
 
@@ -233,8 +233,9 @@ bool tmsg_fastboxes_next(tmsg_endpoint_t *endpoint,
     tmsg_fastbox_state_t state = tmsg_fastbox_look(fastboxes->in, fastboxed);
 
     if (state == TMSG_FASTBOX_WRONG && endpoint->broken == TMSG_OK) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
-                            "the peer says what cannot be of its fast box");
+        tmsg_endpoint_break(
+            endpoint, TMSG_ERR_MALFORMED,
+            "the peer says impossible things about its fast box");
     }
     return state == TMSG_FASTBOX_FULL &&
            (int32_t)(fastboxed->after - fastboxes->came) <= 0;

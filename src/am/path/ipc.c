@@ -375,8 +375,8 @@ static tmsg_status_t open_offered(struct tmsg_ipc *ipc,
     }
     if (tmsg_lease_look(endpoint) != TMSG_LEASE_READ) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "it may not read the sender's process, and "
-                              "would not know of its end in time");
+                              "it is not allowed to read the sender's process, "
+                              "and would not notice its end in time");
     }
     status = tmsg_ipc_open(&frame->name, &opened->view);
     if (status == TMSG_OK) {
@@ -467,8 +467,9 @@ static tmsg_status_t close_opened(tmsg_endpoint_t *endpoint, uint32_t number)
     opened_t *opened = find_opened(endpoint->paths.ipc, number);
 
     if (opened == NULL) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "device memory is gone that was not taken");
+        return tmsg_error_set(
+            TMSG_ERR_MALFORMED,
+            "the peer withdraws device memory that was not taken");
     }
     close_view(endpoint->paths.ipc, opened);
     return TMSG_OK;

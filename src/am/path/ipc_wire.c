@@ -45,7 +45,7 @@ static tmsg_status_t decode_offer(const uint8_t *data, size_t bytes,
         memchr(data + fixed, '\0', uuid_bytes) != NULL ||
         tmsg_get_le(data, 8) == 0) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "an offer of device memory that is none");
+                              "a malformed offer of device memory");
     }
     name->bytes = tmsg_get_le(data, 8);
     memcpy(name->id, data + 8, sizeof(name->id));
@@ -64,7 +64,7 @@ tmsg_status_t tmsg_ipc_frame_decode(const uint8_t *data, size_t bytes,
     if (bytes < HEAD_BYTES || data[0] > TMSG_IPC_CLOSED ||
         tmsg_get_le(data + 1, 4) == 0) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "a frame about device memory that is none");
+                              "a malformed frame about device memory");
     }
     frame.word = (tmsg_ipc_word_t)data[0];
     frame.number = (uint32_t)tmsg_get_le(data + 1, 4);

@@ -214,8 +214,9 @@ tmsg_status_t tmsg_loans_gone(tmsg_endpoint_t *endpoint, const uint8_t *data,
                      : find_borrowed(loans, (uint32_t)tmsg_get_le(data, 4));
 
     if (loans == NULL || bytes != 4 || i == loans->borrowed_count) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "a segment is gone that was not taken");
+        return tmsg_error_set(
+            TMSG_ERR_MALFORMED,
+            "the peer withdraws a segment that was not taken");
     }
     loans->borrowed_bytes -= loans->borrowed[i]->borrowed.bytes;
     free_borrowed(loans->borrowed[i]);

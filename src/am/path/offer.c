@@ -79,7 +79,7 @@ tmsg_status_t tmsg_offer_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
 
     if (bytes != FRAME_BYTES || !tmsg_offer_is_word(data[0])) {
         status = tmsg_error_set(TMSG_ERR_MALFORMED,
-                                "an offer of shared memory that is none");
+                                "a malformed offer of shared memory");
     } else {
         take_offer(endpoint, data[0], &offer);
     }

@@ -47,10 +47,10 @@ static tmsg_pipe_offer_t *find_offer(const tmsg_pipe_t *pipe, uint32_t id)
 static const char *judge_offer(const tmsg_pipe_t *pipe, const head_t *head)
 {
     if (head->id >= TMSG_PIPE_OFFERS_MOST) {
-        return "more offers than may be";
+        return "more offers than allowed";
     }
     if (find_offer(pipe, head->id) != NULL) {
-        return "a second offer by the number of one that is not over";
+        return "a second offer with the number of a pending one";
     }
     return head->bytes == 0 ? "an offer of nothing" : NULL;
 }
@@ -69,7 +69,7 @@ static const char *judge_data(const tmsg_pipe_t *pipe, const head_t *head)
     return head->bytes > 0 && head->bytes <= offer->place.left &&
                    head->bytes <= TMSG_PIPE_PIECE_MOST
                ? NULL
-               : "a piece of a payload of a length that cannot be";
+               : "a piece of a payload with an impossible length";
 }
 
 /* Returns what is wrong with a frame, or NULL. */
@@ -85,7 +85,7 @@ static const char *judge_head(const tmsg_pipe_t *pipe, const head_t *head,
     }
     if (has_header != (head->header_bytes > 0) ||
         head->header_bytes > TMSG_PIPE_HEADER_MOST) {
-        return "a message header of a length that cannot be";
+        return "a message header of an impossible length";
     }
     switch (head->type) {
     case TMSG_PIPE_FRAME_EAGER:
@@ -98,7 +98,7 @@ static const char *judge_head(const tmsg_pipe_t *pipe, const head_t *head,
     case TMSG_PIPE_FRAME_DROP:
         return head->bytes <= (head->type == TMSG_PIPE_FRAME_DROP)
                    ? NULL
-                   : "an answer that is none";
+                   : "a malformed answer";
     default:
         return judge_data(pipe, head);
     }

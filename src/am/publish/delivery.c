@@ -276,7 +276,7 @@ static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
     if (delivery == NULL) {
         tmsg_endpoint_log(subscriber->endpoint, TMSG_LOG_UNPUBLISHED_KIND,
                           TMSG_LOG_WARN,
-                          "a published map is dropped: there is no memory");
+                          "a published map is dropped: no memory");
         note_drop(subscriber, TMSG_DROP_MEMORY);
         return false;
     }

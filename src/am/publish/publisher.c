@@ -486,7 +486,7 @@ tmsg_status_t tmsg_publisher_add(tmsg_publisher_t *publisher,
     /* The lock of this worker keeps no heir of another worker's. */
     if (endpoint->worker != publisher->worker) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "the endpoint is one of another worker");
+                              "the endpoint belongs to another worker");
     }
     tmsg_worker_lock(publisher->worker);
     status = subscribe_endpoint(publisher, tmsg_endpoint_now(endpoint), &read);
@@ -521,7 +521,7 @@ tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
 
     if (endpoint->worker != worker) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "the endpoint is one of another worker");
+                              "the endpoint belongs to another worker");
     }
     tmsg_worker_lock(worker);
     endpoint = tmsg_endpoint_now(endpoint);
@@ -530,8 +530,8 @@ tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
         tmsg_subscriber_leave(subscriber);
         tmsg_publisher_advance(publisher);
     } else {
-        status = tmsg_error_set(TMSG_ERR_NOT_FOUND, "%s: it is no subscriber",
-                                endpoint->peer);
+        status = tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                                "%s: it is not a subscriber", endpoint->peer);
     }
     tmsg_worker_unlock(worker);
     return status;

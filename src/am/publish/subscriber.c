@@ -20,20 +20,21 @@ static tmsg_status_t check_subscriber(const tmsg_subscriber_params_t *read)
                               "subscriber: unknown flags 0x%x", read->flags);
     }
     if (read->messages == 0) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "subscriber: messages is 0, it is 1 at least");
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "subscriber: messages is 0: it must be 1 or more");
     }
     if (read->window == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "subscriber: window is 0, it is 1 at least");
+                              "subscriber: window is 0: it must be 1 or more");
     }
     if (read->most_ms == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "subscriber: most_ms is 0, it is 1 at least");
+                              "subscriber: most_ms is 0: it must be 1 or more");
     }
     if (read->slow < TMSG_SLOW_DROP_OLDEST || read->slow > TMSG_SLOW_WAIT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "subscriber: slow %d is no tmsg_slow_t",
+                              "subscriber: slow %d is not a tmsg_slow_t",
                               read->slow);
     }
     return TMSG_OK;

@@ -256,7 +256,7 @@ tmsg_status_t tmsg_calls_begin(tmsg_worker_t *worker,
     }
     calls = calloc(1, sizeof(*calls));
     if (calls == NULL) {
-        return tmsg_error_memory("what calls need");
+        return tmsg_error_memory("the state of calls");
     }
     calls->ops = ops;
     calls->worker = worker;

@@ -120,13 +120,13 @@ static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 
     if (alive) {
         snprintf(why, sizeof(why),
-                 "the sender is gone, or its memory may not be read (UCX: %s)",
+                 "the sender has ended, or its memory cannot be read (UCX: %s)",
                  tmsg_ucx_status_words(ucs));
     } else {
         const char *unread = tmsg_lease_why_unread(endpoint);
 
         snprintf(why, sizeof(why), "%s",
-                 unread == NULL ? "the sender is gone" : unread);
+                 unread == NULL ? "the sender has ended" : unread);
     }
     if (tmsg_resume_fetch_failed(endpoint, alive, why)) {
         message->state = TMSG_RX_BROKEN;

@@ -586,7 +586,7 @@ static const char *judge_fragment(const tmsg_endpoint_t *endpoint,
     if (!arrival->rendezvous || head->flags & TMSG_HEADER_SPILLED ||
         head->body_bytes < NUMBER_BYTES ||
         head->payload_bytes != arrival->data_bytes) {
-        return "a fragment that is none";
+        return "a malformed fragment";
     }
     if (head->sequence - channel->rx_credited >=
             endpoint->worker->queue_depth &&

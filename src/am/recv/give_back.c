@@ -133,8 +133,8 @@ tmsg_status_t tmsg_message_give_back(tmsg_message_t *message, size_t index)
     }
     if (!tmsg_map_is_idle(message->map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "give back: the map is being sent, or a tensor "
-                              "of it is given out");
+                              "give back: the map is being sent, or one of its "
+                              "tensors is exported");
     }
     if (message->block.data == NULL || tmsg_budget_asks(message->budget) ||
         !is_within(range_of(message, index), range_of_block(message))) {
@@ -144,7 +144,7 @@ tmsg_status_t tmsg_message_give_back(tmsg_message_t *message, size_t index)
         message->given_back = calloc(tmsg_map_size(message->map), sizeof(bool));
     }
     if (message->given_back == NULL) {
-        return tmsg_error_memory("what was given back of a message");
+        return tmsg_error_memory("the list of tensors given back");
     }
     if (!message->given_back[index]) {
         message->given_back[index] = true;

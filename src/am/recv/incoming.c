@@ -43,8 +43,10 @@ static tmsg_status_t check_place(const tmsg_incoming_t *incoming, size_t index,
     tmsg_error_name_t name;
 
     if (index >= tmsg_map_size(map)) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
-                              index, tmsg_map_size(map));
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "tensor index %zu is out of range: the map has %zu tensors", index,
+            tmsg_map_size(map));
     }
     entry = &tmsg_map_entries(map)[index];
     name = tmsg_error_name(entry->name, entry->name_bytes);
@@ -88,8 +90,10 @@ tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming, size_t index,
     const tmsg_map_entry_t *entry;
 
     if (index >= size) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "tensor %zu of a map of %zu",
-                              index, size);
+        return tmsg_error_set(
+            TMSG_ERR_NOT_FOUND,
+            "tensor index %zu is out of range: the map has %zu tensors", index,
+            size);
     }
     entry = &tmsg_map_entries(message->map)[index];
     if (entry->tensor.data != NULL) {
@@ -136,8 +140,9 @@ tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,
 {
     if (status >= 0 || status == TMSG_ERR_CLOSED || why == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "refused with status %d and %s", status,
-                              why == NULL ? "no words" : "words");
+                              "refuse: status %d and %s: give a failure other "
+                              "than CLOSED, and words",
+                              status, why == NULL ? "no words" : "words");
     }
     incoming->refusal = status;
     snprintf(incoming->why, sizeof(incoming->why), "%s", why);

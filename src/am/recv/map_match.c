@@ -106,7 +106,7 @@ static tmsg_status_t kinds_differ(const tmsg_map_entry_t *theirs,
 {
     return tmsg_error_set(
         TMSG_ERR_INVALID_PARAM,
-        "tensor '%s': %s came, and the map to receive into has %s",
+        "tensor '%s': the message has %s, the map to receive into has %s",
         tmsg_error_name(ours->name, ours->name_bytes).text,
         describe_tensor(&theirs->tensor).text,
         describe_tensor(&ours->tensor).text);

@@ -339,8 +339,8 @@ static tmsg_status_t check_postable(const tmsg_map_t *map)
                                          tmsg_tensor_is_broadcast(tensor)))) {
             return tmsg_error_set(
                 TMSG_ERR_UNSUPPORTED,
-                "tensor '%s': received into is memory without gaps of the CPU "
-                "or of a device that a domain holds",
+                "tensor '%s': the memory to receive into must be without gaps, "
+                "and of the CPU or of a device with a memory domain",
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text);
         }
     }

@@ -153,7 +153,7 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
         tmsg_stage_in_failed(
             message,
             tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                           "a fragment of %llu bytes is to be read by the CPU",
+                           "a fragment of %llu bytes must be read by the CPU",
                            (unsigned long long)bytes));
         recheck_message(message);
         return false;

@@ -95,8 +95,8 @@ void tmsg_stage_in_on_host(tmsg_message_t *message)
 {
     message->endpoint->stats.received_on_host++;
     tmsg_copy_detour(message->endpoint->worker, TMSG_DETOUR_HOST,
-                     "a tensor came to the host that was sent from a device: "
-                     "there is no memory of its kind here");
+                     "a tensor sent from a device was received in host memory: "
+                     "this process has no memory of that device");
 }
 
 /* Replaces a device that both sides' tables give the same number by this side's

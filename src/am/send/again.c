@@ -51,6 +51,6 @@ void tmsg_resume_dropped(const tmsg_send_t *send)
     if (send->again ||
         (tmsg_resume_is_away(endpoint) && endpoint->state != TMSG_EP_AWAY)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            "a message that was to be sent again was given up");
+                            "a message that had to be sent again was given up");
     }
 }

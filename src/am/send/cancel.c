@@ -133,8 +133,8 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     give_up_send(send, status, words);
     if (waits) {
         tmsg_endpoint_break(endpoint, status,
-                            "the rest of a message could not be sent, which "
-                            "this peer could not be told");
+                            "the rest of a message could not be sent, and the "
+                            "peer could not be told");
     }
 }
 

@@ -88,7 +88,7 @@ static void stop_behind(tmsg_channel_t *channel, uint64_t id,
     tmsg_send_t *send;
 
     while ((send = tmsg_stream_waits(channel, id, false)) != NULL) {
-        tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream is over");
+        tmsg_send_fail(send, TMSG_ERR_CANCELED, "its stream has ended");
     }
     send = tmsg_stream_waits(channel, id, true);
     if (send != NULL && (send->call.status == TMSG_OK ||

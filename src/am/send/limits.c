@@ -122,12 +122,11 @@ static tmsg_status_t too_large(const tmsg_send_t *send,
     char travels[160] = "";
 
     if (measures->out_bytes > measures->bytes) {
-        snprintf(
-            travels, sizeof(travels),
-            " with all that is broadcast in it, of which %llu travel: send "
-            "it without what repeats, or raise the limit there",
-            (unsigned long long)(bytes - measures->out_bytes +
-                                 measures->bytes));
+        snprintf(travels, sizeof(travels),
+                 " with broadcast dimensions written out, of which %llu "
+                 "travel: send it without them, or raise the limit there",
+                 (unsigned long long)(bytes - measures->out_bytes +
+                                      measures->bytes));
     }
     return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                           "%s: payload of %llu bytes, the receiver allows "

@@ -83,13 +83,12 @@ tmsg_status_t tmsg_pack_count(tmsg_send_t *send, uint64_t bytes)
         return TMSG_OK;
     }
     if (bytes > TMSG_PACK_WHOLE_MOST && send->reclaims) {
-        return tmsg_error_set(
-            TMSG_ERR_LIMIT_EXCEEDED,
-            "%s: %llu bytes that do not lie together, and would have to be "
-            "copied at once, for the peer takes them in one piece: %llu are "
-            "the most that may be asked for so",
-            endpoint->peer, (unsigned long long)bytes,
-            (unsigned long long)TMSG_PACK_WHOLE_MOST);
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%s: %llu bytes of tensors with gaps would have "
+                              "to be copied at once, because the peer takes "
+                              "them in one piece: at most %llu are possible",
+                              endpoint->peer, (unsigned long long)bytes,
+                              (unsigned long long)TMSG_PACK_WHOLE_MOST);
     }
     if (others > 0 && (others > TMSG_PACK_WHOLE_MOST ||
                        bytes > TMSG_PACK_WHOLE_MOST - others)) {

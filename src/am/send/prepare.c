@@ -424,8 +424,7 @@ static tmsg_status_t name_fragments(const tmsg_send_t *send,
     payload->foreign = NULL;
     if (!payload->way.fragments && tmsg_measures_name(measures)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "%s: this peer takes tensors of the host's "
-                              "memory alone",
+                              "%s: this peer takes only tensors in host memory",
                               send->endpoint->peer);
     }
     if (!payload->way.fragments && !payload->way.slices) {

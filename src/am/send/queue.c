@@ -41,7 +41,8 @@ tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
     }
     if (read.messages == 0 || read.bytes == 0 || read.window == 0 ||
         read.most_ms == 0) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "queue: %s 0 is no bound",
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "queue: %s is 0: it must be 1 or more",
                               read.messages == 0 ? "messages"
                               : read.bytes == 0  ? "bytes"
                               : read.window == 0 ? "window"

@@ -446,7 +446,8 @@ static tmsg_status_t check_channel(uint16_t channel)
     return channel != TMSG_CHANNEL_CALLS && !tmsg_channel_is_stream(channel)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "channel %u: no peer takes it", channel);
+                                "channel %u is reserved for calls and streams",
+                                channel);
 }
 
 void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,

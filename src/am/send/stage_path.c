@@ -154,9 +154,9 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
                                       "out for a peer of an older version");
         }
         if (!tmsg_tensor_is_dense(&entry->tensor)) {
-            return only_by_cpu(entry, "its strides leave gaps or overlap "
-                                      "(TMSG_SEND_KEEP_STRIDES sends it as it "
-                                      "lies)");
+            return only_by_cpu(entry,
+                               "its strides leave gaps or overlap "
+                               "(TMSG_SEND_KEEP_STRIDES sends it unpacked)");
         }
     }
     if (tmsg_stage_is_reached(send, entry, domain, &type)) {

@@ -541,8 +541,7 @@ static tmsg_status_t recognize_dialled(tmsg_endpoint_t *endpoint,
     }
     if (memcmp(theirs->instance_id, resume->peer, sizeof(resume->peer)) != 0) {
         tmsg_error_set(TMSG_ERR_PEER_LOST,
-                       "the peer was restarted: pid %u on %s answers in its "
-                       "place",
+                       "the peer was restarted: now pid %u on %s answers",
                        theirs->pid, theirs->host);
         return no_way_back(resume);
     }

@@ -276,7 +276,7 @@ static tmsg_status_t next_record(const uint8_t **data, size_t *left,
     }
     bytes = (size_t)tmsg_get_le(*data, LENGTH_BYTES);
     if (bytes > *left - LENGTH_BYTES || bytes < RECORD_BYTES) {
-        return wrong_state("a record of a length that cannot be");
+        return wrong_state("a record of an impossible length");
     }
     *data += LENGTH_BYTES + bytes;
     *left -= LENGTH_BYTES + bytes;
@@ -345,7 +345,7 @@ static tmsg_status_t judge_received(const tmsg_channel_t *channel,
         if (!is_before(number_at(record->outcomes, i, 0),
                        channel->tx_sequence) ||
             (int32_t)number_at(record->outcomes, i, 1) >= 0) {
-            return wrong_state("a refusal that cannot be");
+            return wrong_state("an impossible refusal");
         }
     }
     return judge_ranges(record->ahead, record->ahead_count, record->taken,
@@ -361,7 +361,7 @@ static tmsg_status_t judge_sent(const tmsg_channel_t *channel,
     if (is_before(record->sent, channel->rx_sequence) ||
         record->sent - channel->rx_credited >
             channel->endpoint->worker->queue_depth) {
-        return wrong_state("messages sent that cannot be");
+        return wrong_state("an impossible number of messages sent");
     }
     return judge_ranges(record->kept, record->kept_count,
                         record->sent - (uint32_t)INT32_MAX, record->sent,
@@ -399,7 +399,8 @@ static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
               record.channel != TMSG_CHANNEL_CALLS &&
               !tmsg_channel_is_stream(record.channel) &&
               tmsg_channel_find(endpoint, record.channel) == NULL))) {
-            status = wrong_state("a channel twice, or one that there is not");
+            status =
+                wrong_state("a channel that occurs twice or does not exist");
         }
         if (status == TMSG_OK) {
             /* No message may have come on the channel yet. */

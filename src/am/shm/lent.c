@@ -57,7 +57,7 @@ static tmsg_status_t check_seals(int fd)
 
     if (seals < 0 && errno == EINVAL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              REFUSED " is no file of memory");
+                              REFUSED " is not a file of memory");
     }
     if (seals < 0) {
         return tmsg_error_errno(TMSG_ERR_MALFORMED,

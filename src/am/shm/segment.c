@@ -183,10 +183,11 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment,
     }
     if (!is_memory_for_good(segment->fd, segment->bytes)) {
         return tmsg_error_set(TMSG_ERR_IO,
-                              "what the peer offers is no such memory");
+                              "what the peer offers is not such memory");
     }
     if (!has_mark(segment->fd, offer->mark)) {
-        return tmsg_error_set(TMSG_ERR_IO, "the memory is another's");
+        return tmsg_error_set(
+            TMSG_ERR_IO, "the memory is not the one that the peer offered");
     }
     status = map_segment(segment);
     return status == TMSG_OK ? keep_pages(segment) : status;

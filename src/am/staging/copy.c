@@ -383,10 +383,10 @@ tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
     copy->event = NULL;
     copy->signaled = false;
     if (stream.kind != TMSG_STREAM_NONE && domain->event_record == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "memory of '%s' knows no streams, and one of "
-                              "kind %d was given",
-                              domain->name, stream.kind);
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "memory of '%s' has no streams, but one of kind %d was given",
+            domain->name, stream.kind);
     }
     if (stream.kind != TMSG_STREAM_NONE) {
         status =

@@ -212,10 +212,10 @@ static tmsg_status_t read_key(const tmsg_tls_settings_t *settings, int fd,
         return file_failed("key", settings->key);
     }
     ERR_clear_error();
-    return tmsg_error_set(
-        TMSG_ERR_MALFORMED, "tls: key %s is encrypted: %s", settings->key,
-        settings->password == NULL ? "it needs its password"
-                                   : "the password is not the right one");
+    return tmsg_error_set(TMSG_ERR_MALFORMED, "tls: key %s is encrypted: %s",
+                          settings->key,
+                          settings->password == NULL ? "it needs its password"
+                                                     : "the password is wrong");
 }
 
 /* Checks that TLS 1.3 can sign by a key. OpenSSL tells only the peer. */
@@ -235,8 +235,8 @@ static tmsg_status_t check_curve(const EVP_PKEY *key, const char *path)
         }
     }
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                          "tls: key %s is of the curve %s, and TLS 1.3 has "
-                          "P-256, P-384 and P-521 alone",
+                          "tls: key %s is of the curve %s: TLS 1.3 has only "
+                          "P-256, P-384 and P-521",
                           path, curve);
 }
 
@@ -469,8 +469,7 @@ static tmsg_status_t read_pin(const char *text, size_t length,
                    bytes == TMSG_TLS_PIN_BYTES
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "tls: a pin is 64 hexadecimal digits, and not "
-                                "'%s'",
+                                "tls: a pin is 64 hexadecimal digits, not '%s'",
                                 tmsg_error_name(text, length).text);
 }
 
@@ -483,8 +482,7 @@ static tmsg_status_t read_pins(const char *text, tmsg_tls_settings_t *settings)
 
         if (settings->pin_count == TMSG_TLS_PINS_MOST) {
             return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                  "tls: %d pins are the most",
-                                  TMSG_TLS_PINS_MOST);
+                                  "tls: more than %d pins", TMSG_TLS_PINS_MOST);
         }
         status = read_pin(text, length, &settings->pins[settings->pin_count++]);
         text += length + (text[length] == ',');
@@ -504,10 +502,10 @@ static tmsg_status_t check_texts(const tmsg_tls_params_t *read)
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i].text != NULL && texts[i].text[0] == '\0') {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "tls: %s is empty: leave it out, or say what "
-                                  "it is",
-                                  texts[i].name);
+            return tmsg_error_set(
+                TMSG_ERR_INVALID_PARAM,
+                "tls: %s is empty: leave it out, or give it a value",
+                texts[i].name);
         }
     }
     return TMSG_OK;
@@ -533,9 +531,9 @@ static tmsg_status_t check_params(const tmsg_tls_params_t *read)
                               "their authority (ca)");
     }
     if (read->name != NULL && read->ca == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "tls: a name is looked for in what an authority "
-                              "(ca) has signed: with pins alone leave it out");
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "tls: name needs an authority (ca): with pins alone leave it out");
     }
     if (read->depth > DEPTH_MOST) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -156,7 +156,7 @@ static void explain(tmsg_secure_t *secure, int error, X509 *cert)
         name_words(X509_get_issuer_name(cert), names.text, sizeof(names.text));
         tmsg_secure_fail(secure, status,
                          "not admitted: the certificate of %s is signed by %s, "
-                         "which is no authority (ca) of this side",
+                         "which is not an authority (ca) of this side",
                          who, names.text);
         break;
     case X509_V_ERR_CERT_CHAIN_TOO_LONG:
@@ -321,8 +321,7 @@ static int judge_chain(X509_STORE_CTX *chain, void *arg)
     (void)arg;
     if (settings->pin_count > 0 && pin == NULL) {
         tmsg_secure_fail(secure, status,
-                         "not admitted: the peer's public key is none of those "
-                         "that are pinned");
+                         "not admitted: the peer's public key is not pinned");
         return refuse_chain(chain, X509_V_ERR_CERT_REJECTED);
     }
     if (settings->ca != NULL ? X509_verify_cert(chain) != 1

@@ -25,7 +25,7 @@ typedef struct {
 
 static const reason_t alerts[] = {
     {SSL_AD_UNKNOWN_CA, TMSG_ERR_REFUSED,
-     "this side's certificate is signed by no authority (ca) of its"},
+     "this side's certificate is not signed by one of its authorities (ca)"},
     {SSL_AD_BAD_CERTIFICATE, TMSG_ERR_REFUSED,
      "this side's certificate is not one that it takes"},
     {SSL_AD_UNSUPPORTED_CERTIFICATE, TMSG_ERR_REFUSED,
@@ -38,7 +38,7 @@ static const reason_t alerts[] = {
      "this side's certificate is not one that it takes"},
     {SSL_AD_CERTIFICATE_REQUIRED, TMSG_ERR_REFUSED,
      "it asks for a certificate, and this side has shown none"},
-    {SSL_AD_ACCESS_DENIED, TMSG_ERR_REFUSED, "this side may not come in"},
+    {SSL_AD_ACCESS_DENIED, TMSG_ERR_REFUSED, "it does not let this side in"},
     {SSL_AD_UNKNOWN_PSK_IDENTITY, TMSG_ERR_REFUSED,
      "it does not know this side's key"},
     {SSL_AD_DECRYPT_ERROR, TMSG_ERR_REFUSED,
@@ -152,7 +152,7 @@ void tmsg_secure_tell_cut(tmsg_secure_t *secure)
 {
     tmsg_secure_fail(secure, TMSG_ERR_BUSY,
                      "the listener closed the connection in the TLS handshake: "
-                     "it has no place, or it is none of tls://");
+                     "it has no free place, or does not use tls://");
 }
 
 void tmsg_secure_explain(tmsg_secure_t *secure)

@@ -135,7 +135,7 @@ const char *tmsg_async_thread_renew(void)
         return "it has closed descriptors of UCX";
     }
     if (set < 0 || init == NULL || dispatcher == NULL || !renew_set()) {
-        return "this UCX does not show what it takes to replace it";
+        return "this UCX cannot replace it";
     }
     memcpy(&make_table, &init, sizeof(init));
     memcpy(&dispatch, &dispatcher, sizeof(dispatcher));

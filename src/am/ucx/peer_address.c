@@ -178,7 +178,7 @@ static const char *judge_place(const tmsg_judged_entry_t *judged, size_t at,
 
     places->has[transport->part] = true;
     if (is_there) {
-        return "is there twice";
+        return "occurs twice";
     }
     if (*part == 0) {
         *part = (uint8_t)(transport->part + 1);
@@ -208,7 +208,7 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
                                 : judge_place(&judged, i, transport, &places);
 
         if (wrong == NULL && !are_sane(judged.entry)) {
-            wrong = "has a speed that there is not";
+            wrong = "has an impossible speed";
         }
         if (wrong == NULL && (judged.entry->flags & ~known) != 0) {
             wrong = "has unknown flags";
@@ -241,7 +241,7 @@ static tmsg_status_t judge_devices(const tmsg_packed_t *packed, bool ordered)
 {
     for (size_t i = 0; i < packed->device_count; i++) {
         if (packed->devices[i].domain >= TMSG_PACKED_DOMAINS) {
-            return refuse("", "a memory domain that there is not");
+            return refuse("", "a memory domain that does not exist");
         }
     }
     return !ordered || are_in_order(packed)
@@ -366,7 +366,7 @@ static tmsg_status_t try_rules(tmsg_own_address_t *own)
             tmsg_transport_kind_of(entry->transport);
 
         if (!are_sane(entry)) {
-            return refuse(transport->name, "has a speed that there is not");
+            return refuse(transport->name, "has an impossible speed");
         }
         own->flags_beside |= entry->flags & ~known_flags(all);
         own->breaks_place |=

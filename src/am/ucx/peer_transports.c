@@ -248,8 +248,8 @@ static const char *judge_posix(const tmsg_judged_entry_t *judged)
                    tmsg_posix_segment_holds(&segment, judged->own->posix_bytes,
                                             true)
                ? NULL
-               : "names what is no segment of UCX and this user, or too small "
-                 "a one";
+               : "names something that is not a UCX segment of this user, or "
+                 "is too small";
 }
 
 static const char *judge_sysv(const tmsg_judged_entry_t *judged)
@@ -366,7 +366,7 @@ static const char *judge_ib(const tmsg_judged_entry_t *judged)
     }
     if (flags & IB_MTU && bytes < judged->device->address_bytes &&
         (address[bytes] < 1 || address[bytes] > 5)) {
-        return "has an MTU that there is not";
+        return "has an impossible MTU";
     }
     bytes += (flags & IB_MTU ? 1u : 0) + (flags & IB_INDEX ? 1u : 0) +
              (flags & IB_KEY ? 2u : 0);

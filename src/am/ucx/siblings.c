@@ -12,7 +12,7 @@
 #include "core/error.h"
 
 const char tmsg_siblings_gone[] =
-    "the peer's worker, which was in this process, is gone";
+    "the peer's worker, which was in this process, was destroyed";
 
 /* Two UCX workers that are siblings. If one of them has left, it is held for
  * the other. */

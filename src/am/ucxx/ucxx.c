@@ -277,8 +277,8 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
 
     if (endpoint == NULL) {
         tmsg_log_of(TMSG_LOG_IGNORED_KIND, TMSG_LOG_UNKNOWN, TMSG_LOG_WARN,
-                    "a UCXX message of nobody, or without a reply endpoint, is "
-                    "ignored");
+                    "a UCXX message without a known sender, or without a reply "
+                    "endpoint, is ignored");
         return rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     }
     if (endpoint->state == TMSG_EP_CONNECTING) {

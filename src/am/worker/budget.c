@@ -307,8 +307,8 @@ tmsg_status_t tmsg_budget_note(tmsg_budget_t *budget, uint64_t bytes, bool more)
     if (!more && noted - bytes > noted_most(budget)) {
         tmsg_budget_forget(budget, bytes);
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "names, shapes and metadata of messages that "
-                              "nobody has yet are %llu bytes already, of %llu",
+                              "names, shapes and metadata of waiting messages "
+                              "take %llu bytes already, of %llu",
                               (unsigned long long)(noted - bytes),
                               (unsigned long long)noted_most(budget));
     }

@@ -546,8 +546,8 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (done(arg)) {
             status = TMSG_OK;
         } else if (tmsg_worker_in_callback(worker)) {
-            status =
-                tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
+            status = tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
+                                    "a callback must not wait");
         } else if ((follows || leader_is_late(&lead)) &&
                    deadline_has_passed(lead.deadline)) {
             status = timed_out(worker, timeout_ms, missing, of);

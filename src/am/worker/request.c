@@ -144,7 +144,7 @@ tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
                                          int timeout_ms)
 {
     return await_request(request, is_released, timeout_ms,
-                         "what was lent to the operation did not come free");
+                         "the memory of the operation did not become free");
 }
 
 tmsg_status_t tmsg_request_cancel(tmsg_request_t *request)

@@ -84,7 +84,7 @@ static void read_setting_limits(reader_t *reader, const cJSON *object)
         if (!tmsg_limits_set(&reader->settings->limits, item->string,
                              tmsg_json_read_number(&reader->json, item,
                                                    TMSG_JSON_EXACT_MOST))) {
-            tmsg_json_fail(&reader->json, item, "is no limit");
+            tmsg_json_fail(&reader->json, item, "is not a limit");
         }
     }
 }
@@ -107,7 +107,7 @@ static void check_pair(reader_t *reader, const cJSON *item)
 
     if (!cJSON_IsString(item) || item->valuestring[0] == '\0') {
         tmsg_json_fail(&reader->json, item,
-                       "is not a text, as UCX's values are");
+                       "is not a string, as UCX's values must be");
     } else if (strncmp(key, "UCX_", 4) == 0) {
         tmsg_json_fail(&reader->json, item,
                        "is a key of UCX with the UCX_ prefix: leave it "
@@ -115,7 +115,7 @@ static void check_pair(reader_t *reader, const cJSON *item)
     } else if (*key == '\0' || strpbrk(key, "=;") != NULL ||
                strchr(item->valuestring, ';') != NULL) {
         tmsg_json_fail(&reader->json, item,
-                       "is no key of UCX's, or its value holds a ';'");
+                       "is not a UCX key, or its value holds a ';'");
     }
 }
 
@@ -248,7 +248,7 @@ static void read_settings_root(reader_t *reader, const cJSON *root)
             i++;
         }
         if (i == KEYS) {
-            tmsg_json_fail(&reader->json, item, "is no setting");
+            tmsg_json_fail(&reader->json, item, "is not a setting");
             return;
         }
         versioned = versioned || i == 0;

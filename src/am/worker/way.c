@@ -277,14 +277,14 @@ static tmsg_status_t refuse_threshold(const char *text, size_t bytes)
 
     if (now != NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "'%s' is no threshold: it is called %s now",
+                              "'%s' is not a threshold: it is now called %s",
                               tmsg_error_name(text, bytes).text, now);
     }
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                          "'%s' is no threshold: it is written "
-                          "transport.name=bytes, like "
-                          "tcp.fragment_bytes=1048576",
-                          tmsg_error_name(text, bytes).text);
+    return tmsg_error_set(
+        TMSG_ERR_INVALID_PARAM,
+        "'%s' is not a threshold: write transport.name=bytes, like "
+        "tcp.fragment_bytes=1048576",
+        tmsg_error_name(text, bytes).text);
 }
 
 static tmsg_status_t read_threshold_list(const char *text,

@@ -708,8 +708,8 @@ static void shut_and_more_capable(tmsg_hello_t *hello)
 static void untold(tmsg_hello_t *hello) { tmsg_hello_untell_memory(hello); }
 
 #define SHUT                                                                   \
-    "memory of one is shut to the other (PR_SET_DUMPABLE, or privileges that " \
-    "came or went)"
+    "one cannot read the other's memory (PR_SET_DUMPABLE, or privileges that " \
+    "changed)"
 #define LACKING "capabilities of one that are not effective in the other"
 
 static const struct {
@@ -720,7 +720,7 @@ static const struct {
     {same, true, "same machine, user and namespaces"},
     {other_boot, false, "other host"},
     {no_boot, false,
-     "other host, or the peer rules shared memory out: it tells no boot id"},
+     "other host, or the peer rules out shared memory: it sent no boot id"},
     {other_user, false, "other user (uid 0, here 1000)"},
     {other_pid_space, false, "other pid namespace"},
     {other_ipc_space, false, "other ipc namespace"},

@@ -552,8 +552,8 @@ static void keep_back(unsigned count, bool back)
     }
     must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_PEER_LOST);
     must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_PEER_LOST);
-    must_say(tmsg_endpoint_error(pair.to_a), "keeps it back");
-    must_say(tmsg_endpoint_error(pair.to_b), "keeps it back");
+    must_say(tmsg_endpoint_error(pair.to_a), "hold the stream back");
+    must_say(tmsg_endpoint_error(pair.to_b), "hold the stream back");
     pair_drop(&pair);
     relay_close(relay);
 }

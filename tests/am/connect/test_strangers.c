@@ -683,7 +683,8 @@ Test(strangers, who_is_told_that_there_is_no_place_comes_again)
     side_await(&side, refused_all, &full, "the last refusal");
     must_eq(full.refused, 6);
     must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_REFUSED);
-    must_say(tmsg_endpoint_error(full.endpoint), "no place for it 5 times");
+    must_say(tmsg_endpoint_error(full.endpoint),
+             "no free place for it 5 times");
     tmsg_endpoint_destroy(full.endpoint);
     /* Its time ends with the true reason. */
     full.busy = UINT_MAX;
@@ -697,7 +698,7 @@ Test(strangers, who_is_told_that_there_is_no_place_comes_again)
     side_await(&side, refused_all, &full, "the end of the time");
     must_true(full.refused > 1);
     must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_BUSY);
-    must_say(tmsg_endpoint_error(full.endpoint), "had no place");
+    must_say(tmsg_endpoint_error(full.endpoint), "had no free place");
     tmsg_endpoint_destroy(full.endpoint);
     /* It may be closed while it waits. */
     full.refused = 6;

@@ -32,18 +32,18 @@ static void an_end(const pair_t *pair, uint32_t number, forged_t *forged)
 }
 
 static const lie_t false_ends[COUNT(ends)] = {
-    LIE("no word of those that were used", ENDS("which cannot be"),
+    LIE("no word of those that were used", ENDS("an impossible count"),
         SAY_NTH(an_end, 0)),
-    LIE("one left out", ENDS("which cannot be"), SAY_NTH(an_end, 1)),
-    LIE("one counts less than came", ENDS("which cannot be"),
+    LIE("one left out", ENDS("an impossible count"), SAY_NTH(an_end, 1)),
+    LIE("one counts less than came", ENDS("an impossible count"),
         SAY_NTH(an_end, 2)),
-    LIE("one counts beyond the window", ENDS("which cannot be"),
+    LIE("one counts beyond the window", ENDS("an impossible count"),
         SAY_NTH(an_end, 3)),
     LIE("in descending order", ENDS("do not ascend"), SAY_NTH(an_end, 4)),
     LIE("one twice", ENDS("do not ascend"), SAY_NTH(an_end, 5)),
     LIE("channel 0 again", ENDS("do not ascend"), SAY_NTH(an_end, 6)),
     LIE("one that was not offered", ENDS("not offered"), SAY_NTH(an_end, 7)),
-    LIE("a list that breaks off", ENDS("an end that breaks off"),
+    LIE("a list that breaks off", ENDS("an end that is cut short"),
         SAY_NTH(an_end, 8)),
 };
 

@@ -388,7 +388,7 @@ Test(loan_lies, files_that_cannot_be_closed_end_the_connection, .timeout = 60)
     must(tmsg_link_ops.put_fd(pair.to_a, TMSG_FRAME_SEGMENT, segment,
                               sizeof(segment), lingering_socket()));
     must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
-    must_say(tmsg_endpoint_error(pair.to_b), "is no file of memory");
+    must_say(tmsg_endpoint_error(pair.to_b), "is not a file of memory");
     pair_drop(&pair);
 
     pair_open(&later, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);

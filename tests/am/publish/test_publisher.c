@@ -761,9 +761,9 @@ Test(publisher, an_endpoint_may_be_added_while_it_connects)
     must_be(tmsg_publisher_add(publisher, to, NULL), TMSG_ERR_ALREADY_EXISTS);
     must_be(tmsg_publisher_add(scene.publisher, to, NULL),
             TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "of another worker");
+    must_say(tmsg_error_message(), "belongs to another worker");
     must_be(tmsg_publisher_remove(scene.publisher, to), TMSG_ERR_NOT_FOUND);
-    must_say(tmsg_error_message(), "of another worker");
+    must_say(tmsg_error_message(), "belongs to another worker");
     must(tmsg_publisher_publish(publisher, map, NULL, NULL));
     tmsg_map_destroy(map);
     scene.viewers[0] = scene.camera; /* that takes */

@@ -147,7 +147,7 @@ static const lie_t lies[] = {
     LIE("a fragment too long before the head", ENDS("of another length"),
         SAY_NTH(a_fragment, 2, {PAYLOAD_BYTES, CHUNK}), SAY(a_head)),
     LIE("a fragment of another length than it says",
-        ENDS("a fragment that is none"),
+        ENDS("a malformed fragment"),
         SAY(a_fragment, {SENT_PAYLOAD, CHUNK - 1})),
     LIE("a fragment beyond the last", ENDS("does not have"), SAY(a_head),
         SAY_NTH(a_fragment, 3, {PAYLOAD_BYTES, LAST})),
@@ -165,9 +165,9 @@ static const lie_t lies[] = {
     LIE("more fragments than the window",
         ENDS("more fragments than were asked for"),
         SAY_EACH(a_fragment, 0, WINDOW + 1, {PAYLOAD_BYTES, CHUNK})),
-    LIE("a fragment sent eagerly", ENDS("a fragment that is none"), SAY(a_head),
+    LIE("a fragment sent eagerly", ENDS("a malformed fragment"), SAY(a_head),
         SAY(a_fragment, {SENT_BY, BY_EAGER})),
-    LIE("a fragment without its number", ENDS("a fragment that is none"),
+    LIE("a fragment without its number", ENDS("a malformed fragment"),
         SAY(a_fragment, {BODY_BYTES, 3})),
 };
 

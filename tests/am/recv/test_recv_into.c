@@ -245,10 +245,10 @@ Test(recv_into, a_tensor_that_differs_is_named)
         const int64_t *shape;
         const int64_t *strides;
     } rows[] = {
-        {"float32[40,50] came, and the map to receive into has int32[40,50]",
-         &i32, 2, shape, NULL},
-        {"float32[40,50] came, and the map to receive into has float32[50,40]",
-         &f32, 2, turned, NULL},
+        {"float32[40,50], the map to receive into has int32[40,50]", &i32, 2,
+         shape, NULL},
+        {"float32[40,50], the map to receive into has float32[50,40]", &f32, 2,
+         turned, NULL},
         {"has float32[2000]", &f32, 1, flat, NULL},
         {"has float32[]", &f32, 0, NULL, NULL},
         {"has float32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"

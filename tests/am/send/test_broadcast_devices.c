@@ -142,7 +142,7 @@ Test(broadcast_devices, is_refused_where_the_cpu_would_have_to_write)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     refuse(&pair, 2,
            "tensor 'x': its strides leave gaps or overlap "
-           "(TMSG_SEND_KEEP_STRIDES sends it as it lies)");
+           "(TMSG_SEND_KEEP_STRIDES sends it unpacked)");
     sent = send_map(pair.to_a, make(&expanded[0], 2), TMSG_SEND_KEEP_STRIDES);
     message = pair_take(&pair, &pair.a);
     must(tmsg_map_find(tmsg_message_map(message), "x", &tensor));

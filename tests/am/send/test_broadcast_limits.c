@@ -40,8 +40,8 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
             TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_error_message(),
              "payload of 1048577 bytes, the receiver allows 1048576 (its limit "
-             "message_bytes) with all that is broadcast in it, of which 1 "
-             "travel: send it without what repeats, or raise the limit there");
+             "message_bytes) with broadcast dimensions written out, of which 1 "
+             "travel: send it without them, or raise the limit there");
     must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     /* a peer that sends it nevertheless is refused, and costs nothing more */
@@ -53,8 +53,9 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
         exceeds = NULL;
         must_be(pair_wait(&pair, sent), TMSG_ERR_LIMIT_EXCEEDED);
         must_say(tmsg_request_error(sent),
-                 "bytes with all that is broadcast from offset 0 exceed the "
-                 "limit message_bytes 1048576: send it without what repeats");
+                 "bytes with its broadcast dimensions written out from offset "
+                 "0 exceed the limit message_bytes 1048576: send it without "
+                 "them");
         tmsg_request_destroy(sent);
         must(tmsg_endpoint_send(pair.to_a, fits, NULL, NULL));
         message = pair_take(&pair, &pair.a);

@@ -683,10 +683,14 @@ Test(queue, refuses_settings_that_are_none)
         const char *words;
     } rows[] = {
         {{.field_mask = 32}, "unknown field_mask bits 0x20"},
-        {{.field_mask = TMSG_QUEUE_PARAM_MESSAGES}, "messages 0 is no bound"},
-        {{.field_mask = TMSG_QUEUE_PARAM_BYTES}, "bytes 0 is no bound"},
-        {{.field_mask = TMSG_QUEUE_PARAM_WINDOW}, "window 0 is no bound"},
-        {{.field_mask = TMSG_QUEUE_PARAM_MOST_MS}, "most_ms 0 is no bound"},
+        {{.field_mask = TMSG_QUEUE_PARAM_MESSAGES},
+         "messages is 0: it must be 1 or more"},
+        {{.field_mask = TMSG_QUEUE_PARAM_BYTES},
+         "bytes is 0: it must be 1 or more"},
+        {{.field_mask = TMSG_QUEUE_PARAM_WINDOW},
+         "window is 0: it must be 1 or more"},
+        {{.field_mask = TMSG_QUEUE_PARAM_MOST_MS},
+         "most_ms is 0: it must be 1 or more"},
         {{.field_mask = TMSG_QUEUE_PARAM_POLICY, .policy = 5},
          "unknown policy 5"},
         {{.field_mask = TMSG_QUEUE_PARAM_POLICY, .policy = -1},

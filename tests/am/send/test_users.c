@@ -133,9 +133,9 @@ static const struct {
 } strangers[] = {
     {be_less_capable, true,
      "capabilities of one that are not effective in the other"},
-    {be_shut, false, "memory of one is shut to the other"},
+    {be_shut, false, "one cannot read the other's memory"},
     {be_of_another_group, true, "other group"},
-    {be_of_two_groups, true, "memory of one is shut to the other"}};
+    {be_of_two_groups, true, "one cannot read the other's memory"}};
 
 static void stranger_of_same_user(pipes_t *pipes, void *arg)
 {

@@ -285,7 +285,8 @@ Test(reconnect, says_so_while_it_is_away)
     pair_await(&joined.pair, is_second_attempt, joined.pair.to_a, "attempts");
     must_say(tmsg_endpoint_error(joined.pair.to_a), "tcp://127.0.0.1:");
     must_say(tmsg_endpoint_error(joined.pair.to_a), ": reconnecting, attempt");
-    must_say(tmsg_endpoint_error(joined.pair.to_a), "; why it is away: ");
+    must_say(tmsg_endpoint_error(joined.pair.to_a),
+             "; why the connection broke: ");
     must_say(tmsg_endpoint_error(joined.pair.to_a), "the connection broke");
     must_say(tmsg_endpoint_error(joined.pair.to_a), "; the last attempt: ");
     must_say(tmsg_endpoint_error(joined.pair.to_b), /* UCX may tell it first */

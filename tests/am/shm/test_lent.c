@@ -145,21 +145,21 @@ Test(lent, is_no_file_of_another_kind)
     int ends[2];
 
     refuse(open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES,
-           "is no file of memory");
+           "is not a file of memory");
     must_eq(pipe(ends), 0);
-    refuse(ends[0], BYTES, "is no file of memory");
+    refuse(ends[0], BYTES, "is not a file of memory");
     close(ends[1]);
     must_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    refuse(ends[0], BYTES, "is no file of memory");
+    refuse(ends[0], BYTES, "is not a file of memory");
     close(ends[1]);
     refuse(open("/dev/zero", O_RDWR | O_CLOEXEC), BYTES,
-           "is no file of memory");
+           "is not a file of memory");
     refuse(open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC), BYTES,
            "cannot be asked for its seals");
     refuse(open("/proc/self/maps", O_RDONLY | O_CLOEXEC), BYTES,
-           "is no file of memory");
+           "is not a file of memory");
     refuse(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), BYTES,
-           "is no file of memory");
+           "is not a file of memory");
     must_eq(asked, 0); /* it might not answer */
 }
 

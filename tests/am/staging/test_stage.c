@@ -248,7 +248,7 @@ Test(stage, refuses_what_only_the_cpu_could_do)
     must(tmsg_map_add(map, "gaps", &tensor, NULL));
     refused_here(&pair, map, 0,
                  "tensor 'gaps': its strides leave gaps or overlap "
-                 "(TMSG_SEND_KEEP_STRIDES sends it as it lies), which the CPU "
+                 "(TMSG_SEND_KEEP_STRIDES sends it unpacked), which the CPU "
                  "cannot do in memory of device type");
     tensor.device.type = 99;
     tensor.strides = NULL;

@@ -168,15 +168,18 @@ Test(tls_wrong, a_certificate_of_another_authority)
     cert_make(&lonely, "lonely", NULL, NULL);
     by = (proof_t){.tls = cert_tls(&secured.ca, &bad)};
     by_lonely = (proof_t){.tls = cert_tls(&secured.ca, &lonely)};
-    refuses(secured.by[0], by, "tls", TMSG_ERR_REFUSED,
-            "this side's certificate is signed by no authority (ca) of its",
-            "CN = other-ca, which is no authority (ca) of this side");
-    refuses(by, secured.by[1], "tls", TMSG_ERR_INSECURE,
-            "CN = other-ca, which is no authority (ca) of this side",
-            "this side's certificate is signed by no authority (ca) of its");
-    refuses(secured.by[0], by_lonely, "tls", TMSG_ERR_REFUSED,
-            "this side's certificate is signed by no authority (ca) of its",
-            "CN = lonely, which is no authority (ca) of this side");
+    refuses(
+        secured.by[0], by, "tls", TMSG_ERR_REFUSED,
+        "this side's certificate is not signed by one of its authorities (ca)",
+        "CN = other-ca, which is not an authority (ca) of this side");
+    refuses(
+        by, secured.by[1], "tls", TMSG_ERR_INSECURE,
+        "CN = other-ca, which is not an authority (ca) of this side",
+        "this side's certificate is not signed by one of its authorities (ca)");
+    refuses(
+        secured.by[0], by_lonely, "tls", TMSG_ERR_REFUSED,
+        "this side's certificate is not signed by one of its authorities (ca)",
+        "CN = lonely, which is not an authority (ca) of this side");
     tmsg_tls_destroy(by.tls);
     tmsg_tls_destroy(by_lonely.tls);
     cert_free(&other);
@@ -428,8 +431,9 @@ Test(tls_wrong, clients_of_openssl_with_bad_certificates)
          {ALPN, "alert unsupported certificate",
           "CN = bad is not for a side that dials"}},
     };
-    static const client_t unknown = {ALPN, "alert unknown ca",
-                                     "which is no authority (ca) of this side"};
+    static const client_t unknown = {
+        ALPN, "alert unknown ca",
+        "which is not an authority (ca) of this side"};
     cert_t bad, other;
     secured_t secured;
 

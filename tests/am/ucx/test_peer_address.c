@@ -237,10 +237,20 @@ static const lie_t lies[] = {
     {"tcp", AT_HEAD, 0, {0xa0}, 1, "flags that UCX does not set"},
     {"tcp", AT_UUID, 0, {0}, 8, "the id is that of this side"},
     {"tcp", AT_DOMAIN, 0, {0x1f}, 1, "domain"},
-    {"tcp", AT_OVERHEAD, 0, {0, 0, 0xc0, 0x7f}, 4, "tcp has a speed"},
-    {"tcp", AT_BANDWIDTH, 0, {0, 0, 0x80, 0x7f}, 4, "tcp has a speed"},
-    {"tcp", AT_BANDWIDTH, 0, {0}, 4, "tcp has a speed"},
-    {"tcp", AT_LATENCY, 0, {0, 0, 0, 0xbf}, 4, "tcp has a speed"},
+    {"tcp",
+     AT_OVERHEAD,
+     0,
+     {0, 0, 0xc0, 0x7f},
+     4,
+     "tcp has an impossible speed"},
+    {"tcp",
+     AT_BANDWIDTH,
+     0,
+     {0, 0, 0x80, 0x7f},
+     4,
+     "tcp has an impossible speed"},
+    {"tcp", AT_BANDWIDTH, 0, {0}, 4, "tcp has an impossible speed"},
+    {"tcp", AT_LATENCY, 0, {0, 0, 0, 0xbf}, 4, "tcp has an impossible speed"},
     {"tcp", AT_FLAGS, 1, {0x7f}, 1, "tcp has unknown flags"},
     {"tcp", AT_ADDRESS, 0, {0, 0}, 2, "tcp has the port 0"},
     {"tcp", AT_DEVICE, 0, {7}, 1, "tcp has no address of IPv4"},
@@ -257,7 +267,7 @@ static const lie_t lies[] = {
     {"sysv", AT_ADDRESS, 4, {1}, 1, "sysv names the memory of another"},
     {"cma", AT_ADDRESS, 0, {1}, 1, "cma names another process"},
     {"cma", AT_ADDRESS, 3, {0x80}, 1, "cma has an address of another"},
-    {"posix", AT_CHECKSUM, 0, {0x8d, 0x53}, 2, "is there twice"},
+    {"posix", AT_CHECKSUM, 0, {0x8d, 0x53}, 2, "occurs twice"},
 };
 
 Test(peer_address, a_lie_is_refused_by_name)
@@ -304,14 +314,14 @@ Test(peer_address, a_port_is_there_once)
     bytes[device + 1] &= 0x7f; /* it is no more the last */
     count += judged.count;
     must_be(judge(&judged, bytes, count, false, false), TMSG_ERR_MALFORMED);
-    must_say(tmsg_error_message(), "tcp is there twice");
+    must_say(tmsg_error_message(), "tcp occurs twice");
     port = count - release - 1;
     bytes[port] ^= 1;
     must(judge(&judged, bytes, count, false, false));
     judged_close(&judged);
 }
 
-/* A descriptor of this process that is no segment of UCX's. */
+/* A descriptor of this process that is not a UCX segment's. */
 Test(peer_address, a_file_that_is_none_of_ucx_is_not_mapped)
 {
     const lie_t lie = {.transport = "posix", .place = AT_ADDRESS};
@@ -326,7 +336,7 @@ Test(peer_address, a_file_that_is_none_of_ucx_is_not_mapped)
                 8);
     must_be(judge(&judged, judged.bytes, judged.count, false, false),
             TMSG_ERR_MALFORMED);
-    must_say(tmsg_error_message(), "no segment of UCX");
+    must_say(tmsg_error_message(), "not a UCX segment");
     fclose(file);
     judged_close(&judged);
 }
@@ -364,7 +374,7 @@ Test(peer_address, a_file_in_shm_is_mapped_only_if_it_is_this_users)
     make_segment(path, "/dev/shm", id, target);
     must_be(judge(&judged, judged.bytes, judged.count, false, false),
             TMSG_ERR_MALFORMED);
-    must_say(tmsg_error_message(), "no segment of UCX");
+    must_say(tmsg_error_message(), "not a UCX segment");
     unlink(path);
     unlink(target);
     make_segment(path, "/dev/shm", id, "");
@@ -372,7 +382,7 @@ Test(peer_address, a_file_in_shm_is_mapped_only_if_it_is_this_users)
     if (geteuid() == 0 && chown(path, 1, 1) == 0) {
         must_be(judge(&judged, judged.bytes, judged.count, false, false),
                 TMSG_ERR_MALFORMED);
-        must_say(tmsg_error_message(), "no segment of UCX");
+        must_say(tmsg_error_message(), "not a UCX segment");
     }
     unlink(path);
     judged_close(&judged);

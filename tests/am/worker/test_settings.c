@@ -232,8 +232,8 @@ static const bad_t bad[] = {
     {"{}", "has no \"version\": 1"},
     {"{\"version\": 2}", "'version' is not 1"},
     {"{\"version\": \"1\"}", "'version' is not an integer"},
-    {"{\"version\": 1, \"colour\": 3}", "'colour' is no setting"},
-    {"{\"version\": 1, \"version\": 1}", "'version' is there twice"},
+    {"{\"version\": 1, \"colour\": 3}", "'colour' is not a setting"},
+    {"{\"version\": 1, \"version\": 1}", "'version' occurs twice"},
     {"{\"version\": 1, \"peer_timeout_ms\": -1}", "'peer_timeout_ms'"},
     {"{\"version\": 1, \"peer_timeout_ms\": 1.5}", "'peer_timeout_ms'"},
     {"{\"version\": 1, \"peer_timeout_ms\": 3e9}", "to 2147483647"},
@@ -241,9 +241,9 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"no_thread\": 1}", "neither true nor false"},
     {"{\"version\": 1, \"huge_page_bytes\": 5e9}", "to 4294967295"},
     {"{\"version\": 1, \"limits\": 3}", "'limits' is not an object"},
-    {"{\"version\": 1, \"limits\": {\"x\": 3}}", "'x' is no limit"},
+    {"{\"version\": 1, \"limits\": {\"x\": 3}}", "'x' is not a limit"},
     {"{\"version\": 1, \"limits\": {\"ndim\": 3, \"ndim\": 3}}",
-     "'ndim' is there twice"},
+     "'ndim' occurs twice"},
     {"{\"version\": 1, \"limits\": {\"ndim\": true}}", "'ndim' is not an"},
     {"{\"version\": 1, \"limits\": {\"ndim\": 65}}", "ndim 65 is not in 1..64"},
     {"{\"version\": 1, \"limits\": {\"held_bytes\": 1e300}}", "'held_bytes'"},
@@ -254,29 +254,29 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"fragment_bytes\": \"1\"}}}",
      "'fragment_bytes' is not an integer"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": \"never\"}}}",
-     "'shm.x=never' is no threshold"},
+     "'shm.x=never' is not a threshold"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": 1}}}",
-     "'shm.x=1' is no threshold"},
+     "'shm.x=1' is not a threshold"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"part_bytes\": 1}}}",
-     "'tcp.part_bytes=1' is no threshold: it is called fragment_bytes now"},
+     "'tcp.part_bytes=1' is not a threshold: it is now called fragment_bytes"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"eager_piece_bytes\": 1}}}",
-     "'tcp.eager_piece_bytes=1' is no threshold: it is called "
-     "eager_single_bytes now"},
+     "'tcp.eager_piece_bytes=1' is not a threshold: it is now called "
+     "eager_single_bytes"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_bytes\": 1}}}",
-     "'tcp.lane_bytes=1' is no threshold: it is called bulk_bytes now"},
+     "'tcp.lane_bytes=1' is not a threshold: it is now called bulk_bytes"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_piece_bytes\": 1}}}",
-     "'tcp.lane_piece_bytes=1' is no threshold: it is called "
-     "bulk_single_bytes now"},
+     "'tcp.lane_piece_bytes=1' is not a threshold: it is now called "
+     "bulk_single_bytes"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"box_bytes\": 1}}}",
-     "'tcp.box_bytes=1' is no threshold: it is called fastbox_bytes now"},
+     "'tcp.box_bytes=1' is not a threshold: it is now called fastbox_bytes"},
     {"{\"version\": 1, \"thresholds\": {\"air\": {\"fragment_bytes\": 1}}}",
-     "'air.fragment_bytes=1' is no threshold"},
+     "'air.fragment_bytes=1' is not a threshold"},
     {"{\"version\": 1, \"ucx\": []}", "'ucx' is not an object"},
-    {"{\"version\": 1, \"ucx\": {\"TLS\": 3}}", "'TLS' is not a text"},
-    {"{\"version\": 1, \"ucx\": {\"TLS\": \"\"}}", "'TLS' is not a text"},
+    {"{\"version\": 1, \"ucx\": {\"TLS\": 3}}", "'TLS' is not a string"},
+    {"{\"version\": 1, \"ucx\": {\"TLS\": \"\"}}", "'TLS' is not a string"},
     {"{\"version\": 1, \"ucx\": {\"UCX_TLS\": \"tcp\"}}", "UCX_ prefix"},
-    {"{\"version\": 1, \"ucx\": {\"A=B\": \"tcp\"}}", "is no key of UCX's"},
-    {"{\"version\": 1, \"ucx\": {\"\": \"tcp\"}}", "is no key of UCX's"},
+    {"{\"version\": 1, \"ucx\": {\"A=B\": \"tcp\"}}", "is not a UCX key"},
+    {"{\"version\": 1, \"ucx\": {\"\": \"tcp\"}}", "is not a UCX key"},
     {"{\"version\": 1, \"ucx\": {\"TLS\": \"a;B=c\"}}", "holds a ';'"},
 };
 
@@ -366,7 +366,7 @@ Test(settings, files_that_cannot_be_read_are_refused)
     memset(text, ' ', (1 << 20) + 1);
     write_text(text);
     must_be(create(path, &context), TMSG_ERR_LIMIT_EXCEEDED);
-    must_say(tmsg_error_message(), "over 1 MiB");
+    must_say(tmsg_error_message(), "larger than 1 MiB");
     free(text);
     write_bytes("{\"version\": 1}\0x", 16);
     must_be(create(path, &context), TMSG_ERR_INVALID_PARAM);
