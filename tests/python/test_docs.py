@@ -3,9 +3,9 @@
 one; links lead somewhere; what is named exists.
 
 Beside this, test_cli.py runs README's C program and examples/, test_ucxx.py the
-Python of docs/how-to/ucxx.md, bindings/python/tests/test_recording.py that of
-docs/how-to/recording.md, rays.py there that of docs/understand/engines.md, and
-bindings/python/tests/test_docs.py that of the READMEs, docs/start and
+Python of docs/how-to/ucxx.md, and these in bindings/python/tests: test_how_to.py
+and test_recording.py that of other pages there, rays.py that of
+docs/understand/engines.md, test_docs.py that of the READMEs, docs/start and
 docs/python.
 """
 
@@ -318,8 +318,8 @@ def test_python_is_run_by_others():
     """On these pages, wholly; on another they would not see it."""
     pages = {block.values[0] for block in blocks("python")}
     assert {page for page in pages if not re.match(
-            "(docs|bindings)/(python|start)/", page)} == {
-        "README.md", "docs/how-to/recording.md", "docs/how-to/ucxx.md",
+            "(docs|bindings)/(python|start|how-to)/", page)} == {
+        "README.md",
         "docs/reference/loans.md", "docs/reference/observability.md",
         "docs/reference/tls.md",
         "docs/understand/engines.md"}
@@ -450,6 +450,9 @@ WAYS = [
      r"replay|send|top)) ", Terminal.read),
     (r"bash build/gpu-carry/", Terminal.read),  # gpu/all
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
+    # bindings/how_to, bindings/torch
+    (r"python [\w-]+\.py|python -c|uvicorn |curl |cat |chmod |cc loop\.c|\./loop",
+     Terminal.read),
     (r"bindings/go/with.sh ", Terminal.read),  # go/package
     (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]

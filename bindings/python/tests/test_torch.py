@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
 from conftest import DOCS, blocks_of, environment, run_script  # noqa: E402
+from recipes import recipe  # noqa: E402,F401
 from test_malformed import Foreign  # noqa: E402
 from tensormsg._lib import ffi, lib, take_text  # noqa: E402
 from test_messages import SIZES  # noqa: E402
@@ -602,3 +603,9 @@ def test_a_message_of_tensors_is_pickled(dtype, tmp_path):
         assert again.dtype("x") == message.dtype("x")
         again["x"][0] = 5
         assert message["x"][0] == 1
+
+
+def test_a_data_loader_of_the_recipe(recipe):  # noqa: F811
+    start = recipe("dataloader.md")
+    start("python samples.py")
+    start("python train.py").ends()

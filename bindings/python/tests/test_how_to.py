@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The recipes of docs/how-to: their programs run as processes of their own, and
+print what the page shows. test_torch.py runs those of dataloader.md."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from certificates import Site, needs_tls
+from conftest import HERE, WAIT, blocks_of
+from recipes import PAGES, recipe  # noqa: F401
+
+
+def test_every_page_with_programs_is_run():
+    tests = "".join(path.read_text() for path in HERE.glob("test_*.py"))
+    tests += "ucxx.md"  # tests/python/test_ucxx.py
+    for page in PAGES.glob("*.md"):
+        assert "```python" not in page.read_text() or page.name in tests, page
+
+
+def test_a_camera_and_its_viewers(recipe):  # noqa: F811
+    start = recipe("camera-viewers.md", camera={
+        "range(90)": "range(12)",
+        "    image = ": "    camera.wait_for(2, timeout=30)\n    image = "})
+    viewers = start("python viewer.py 0"), start("python viewer.py 0.5")
+    camera = start("python camera.py")
+    for viewer in viewers:
+        viewer.ends(numbers=False)
+    camera.ends()
+
+
+def test_weights_and_their_readers(recipe):  # noqa: F811
+    start = recipe("weights-to-readers.md",
+                   # Waits until both readers have each version.
+                   trainer={"        time.sleep(0.5)": """
+        while listener.describe()["fetched_maps"] < 2 * step:
+            time.sleep(0.01)"""})
+    readers = [start("python reader.py") for _ in range(2)]
+    start("python trainer.py").ends()
+    for reader in readers:
+        reader.ends()
+
+
+def test_an_inference_server(recipe):  # noqa: F811
+    start = recipe("inference-server.md")
+    server = start("python server.py")
+    start("python client.py").ends()
+    server.ends(signal.SIGTERM)
+
+
+def test_a_stream_of_tokens(recipe):  # noqa: F811
+    start = recipe("token-stream.md")
+    model = start("python model.py")
+    start("python ask.py").ends()
+    model.ends(signal.SIGINT)
+
+
+def test_a_work_queue_that_loses_a_worker(recipe):  # noqa: F811
+    start = recipe("work-queue.md")
+    queue = start("python jobs.py")
+    workers = [start("python worker.py") for _ in range(2)]
+    submit = start("python submit.py")
+    killed = workers.pop()
+    killed.line()  # it has a job
+    killed.process.kill()
+    submit.ends()
+    queue.process.send_signal(signal.SIGINT)
+    printed, _ = queue.process.communicate(timeout=WAIT)
+    assert "goes to another worker" in printed
+    printed, _ = workers[0].process.communicate(timeout=WAIT)
+    assert printed.endswith("the queue has ended\n")
+
+
+def test_a_server_that_restarts(recipe):  # noqa: F811
+    start = recipe("restart-reconnect.md", client={"range(20)": "range(4)"},
+                   shown={"19 squared is 361": "3 squared is 9"})
+    server, client = start("python server.py"), start("python client.py")
+    lines = [client.line(), client.line()]
+    assert lines == ["0 squared is 0\n", "1 squared is 1\n"]
+    server.process.kill()
+    server.process.wait()
+    server = start("python server.py")
+    client.ends(before="".join(lines))
+    server.ends(signal.SIGTERM)
+
+
+@needs_tls
+def test_keys_of_two_hosts(recipe, tmp_path):  # noqa: F811
+    start = recipe("keys-and-tls.md")
+    start("python make_keys.py").ends()
+    (tmp_path / "clients.key").write_text("".join(
+        (tmp_path / f"{name}.key").read_text() for name in ("left", "right")))
+    (tmp_path / "clients.key").chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    receiver = start("python receive.py tls://0.0.0.0:4000",
+                     url=f"tls://0.0.0.0:{port}")
+    end = time.monotonic() + WAIT
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    for name in "left", "right":
+        start(f"python send.py tls://192.0.2.7:4000 {name}.key",
+              url=f"tls://127.0.0.1:{port}").ends()
+    assert [receiver.line(), receiver.line()] == \
+        receiver.shown.splitlines(keepends=True)
+
+
+@needs_tls
+def test_certificates_of_two_hosts(tmp_path):
+    (block,) = blocks_of(PAGES / "keys-and-tls.md", "tls")
+    site = Site(tmp_path)
+    site.issue("farm")
+    site.issue("camera")
+    (tmp_path / "block.py").write_text(block)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "block.py"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=WAIT)
+    assert ran.stdout == "camera at farm\n"
+
+
+def test_an_event_loop_in_python(recipe):  # noqa: F811
+    start = recipe("event-loop.md")
+    loop = start("python loop.py")
+    start("python send.py").ends()
+    loop.ends()
+
+
+def maps_of(text):
+    return [line for line in text.splitlines() if "map" in line]
+
+
+def test_an_event_loop_in_c(recipe, tmp_path):  # noqa: F811
+    start = recipe("event-loop.md")
+    (code,) = re.findall(r"^```c\n(.*?)^```",
+                         (PAGES / "event-loop.md").read_text(),
+                         re.MULTILINE | re.DOTALL)
+    (tmp_path / "loop.c").write_text(code)
+    library = os.path.dirname(os.environ["TMSG_PACKAGE"])
+    subprocess.run(
+        ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I",
+         HERE / "../../../include", "loop.c", "-o", "loop", "-L", library,
+         "-ltensormsg", f"-Wl,-rpath,{library}"], cwd=tmp_path, check=True)
+    loop = start("./loop", url=f"unix://{tmp_path}/socket")
+    start("python send.py").ends()
+    loop.process.send_signal(signal.SIGINT)
+    printed, _ = loop.process.communicate(timeout=WAIT)
+    assert loop.process.returncode == 0
+    assert maps_of(printed) == maps_of(loop.shown) != []
+
+
+def ask(port, path, body=None):
+    """What the application answers; it may not listen yet, or ask a server that
+    does not yet."""
+    end = time.monotonic() + WAIT
+    while True:
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
+                                          body, timeout=WAIT)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read()) from error
+        except urllib.error.URLError:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def test_fastapi_in_front_of_a_model(recipe):  # noqa: F811
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    infers, streams = recipe("inference-server.md"), recipe("token-stream.md")
+    start = recipe("fastapi.md")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    model = infers("python server.py")
+    app = start("uvicorn app:app --port 8000", port=str(port))
+    image = b"\0\0\200\77" * 64
+    with ask(port, "/infer", image) as answer:
+        assert answer.read().decode() in (PAGES / "fastapi.md").read_text()
+    with pytest.raises(AssertionError, match="256 bytes"):
+        ask(port, "/infer", image[1:])
+    model.ends(signal.SIGTERM)
+    model = streams("python model.py")  # the application finds it by itself
+    prompt = urllib.parse.quote("to be or not")
+    with ask(port, f"/generate?prompt={prompt}") as answer:
+        assert answer.read(18) == b"to be or not to be"
+    assert model.line() == "generation ended\n"
+    app.process.send_signal(signal.SIGINT)
+    printed, _ = app.process.communicate(timeout=WAIT)
+    assert "Application shutdown complete" in printed
+
+
+def test_a_notebook(recipe, tmp_path):  # noqa: F811
+    pytest.importorskip("jupyter_client")
+    pytest.importorskip("matplotlib")
+    from test_notebook import Notebook
+    film = recipe("camera-viewers.md", camera={"range(90)": "range(10**9)"})
+    infers = recipe("inference-server.md")
+    notebook = Notebook(tmp_path)
+    try:
+        camera = film("python camera.py")
+        printed = []
+        for cell in blocks_of(PAGES / "notebook.md", "notebook"):
+            if "model = await" in cell:
+                camera.process.kill()
+                camera.process.wait()
+                model = infers("python server.py")
+            out, error = notebook.run(
+                cell.replace('"localhost:4000"', f'"unix://{tmp_path}/socket"'))
+            assert error is None, (cell, notebook.words)
+            printed.append(out)
+        assert "480" in printed[0] and printed[3] == "True\n"
+        assert "infer" in printed[5] and printed[6] == "2.0\n"
+        model.ends(signal.SIGTERM)
+    finally:
+        notebook.close()
