@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import os
 import subprocess
+import time
 
 import numpy as np
 import pytest
 
 import tensormsg
 from conftest import WAIT, environment
+from recipes import recipe  # noqa: F401
 
 PEER = os.environ.get("TMSG_GST_PEER", "").split()
 pytestmark = pytest.mark.skipif(not PEER, reason="no GStreamer here")
@@ -275,3 +277,27 @@ def test_text_that_it_writes_is_taken():
             ep.send({}, meta={"gst.eos": True})
         assert receiver.lines("warning") == []
         assert len(receiver.lines("buffer")) == len(FINE_TEXT)
+
+
+def test_the_programs_of_the_recipe(recipe, tmp_path):  # noqa: F811
+    start = recipe("gstreamer-holoscan.md", play={"range(90)": "range(3)"})
+    show = start("python show.py")
+    while not (tmp_path / "socket").exists():
+        assert show.process.poll() is None
+        time.sleep(0.02)
+    with peer("send", f"unix://{tmp_path}/socket") as sender:
+        assert sender.wait(WAIT) == 0
+    printed, _ = show.process.communicate(timeout=WAIT)
+    assert show.process.returncode == 0, printed
+    assert printed.splitlines()[0] == "0 {'plane0': (48, 641, 3)}"
+    assert len(printed.splitlines()) == len(LOOKS)
+    with Receiver() as receiver:
+        (tmp_path / "play.py").write_text((tmp_path / "play.py").read_text()
+                                          .replace(f"unix://{tmp_path}/socket",
+                                                   receiver.url))
+        start("python play.py").ends()
+        frames = [np.full(480 * 640 * 3, frame, "u1").tobytes()
+                  for frame in range(3)]
+        assert receiver.lines("buffer") == [
+            line_of("RGB", data, frame * 33_333_333)
+            for frame, data in enumerate(frames)]
