@@ -13,7 +13,15 @@ import sys
 COMMENT = re.compile(r"^(?P<code>[^\n]*?)/\*(?P<text>.*?)\*/",
                      re.DOTALL | re.MULTILINE)
 # " *   NAME - when", whose further lines are set in by two more.
-ITEM = re.compile(r"^ \*   ([A-Z]\w+) - (.*(?:\n \*     \S.*)*)", re.MULTILINE)
+ITEM = re.compile(r"^ +\*   ([A-Z_]+(?:, [A-Z_]+)*)"
+                  r"(?: - (.*(?:\n +\*     \S.*)*))? *$", re.MULTILINE)
+
+# " *  - text", likewise.
+POINT = re.compile(r"^ +\*  - (.*(?:\n +\*    \S.*)*)$", re.MULTILINE)
+
+
+def joined(text):
+    return " ".join(re.sub(r"\n +\* ", " ", text).split())
 
 
 def marked(text):
@@ -22,8 +30,11 @@ def marked(text):
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"(?<=[.:)])\s+(?:\*\s+)?(Errors|Threads?)(?=[^.]{0,40}:)",
                   r"\n *\n * <b>\1</b>", text)
-    text = ITEM.sub(lambda item: f" * - <b>{item[1]}</b>: " +
-                    " ".join(item[2].replace("\n * ", " ").split()), text)
+    text = ITEM.sub(lambda item: f" * - <b>{item[1]}</b>" + (
+        f": {joined(item[2])}" if item[2] else ""), text)
+    text = POINT.sub(lambda point: f" * - {joined(point[1])}", text)
+    text = re.sub(r"^( \* - .*\n)(?= \* [^-\s])", r"\1 *\n", text,
+                  flags=re.MULTILINE)
     lines = text.split("\n")
     out = []
     block = False

@@ -5,8 +5,8 @@
 
 #define TMSG_API __attribute__((visibility("default")))
 
-/* Gives data that the caller lent back to it. The library calls it exactly
- * once, from any thread, with no lock of its own held. */
+/* Gives data back to the caller that lent them. The library calls it exactly
+ * once, on any thread, with none of its locks held. */
 typedef void (*tmsg_release_fn)(void *arg);
 
 #endif

@@ -19,24 +19,24 @@
 extern "C" {
 #endif
 
-/* One call: a map to a method of the peer's server (tensormsg/server.h), and
- * what comes back: a map, or a failure. Either side of a connection may call
- * the other, with any number of calls under way at once, which are answered in
- * any order. Calls travel beside messages, in no order with them or with each
- * other, and take no credits of theirs. See docs/reference/calls.md.
+/* A call sends a map to a method of the peer's server (tensormsg/server.h) and
+ * gets a map, or a failure. Either side of a connection may call the other,
+ * with any number of calls under way at once. They are answered in any order.
+ * Calls travel beside messages, in no order with them or with each other, and
+ * use no credits of messages. See docs/reference/calls.md.
  *
  * Threads: as for a request. To wait and to cancel belong to the thread of the
- * worker (any thread, where it is shared); to ask what came of it and to
- * destroy it, any thread may, also after its worker is gone, which ends it with
+ * worker (any thread, if it is shared). Any thread may ask for the outcome and
+ * destroy the call, also after its worker is gone, which ends the call with
  * CANCELED. */
 typedef struct tmsg_call tmsg_call_t;
 
 enum { TMSG_METHOD_BYTES_MAX = 128 }; /* of a method's name */
 
-/* Called once when the call has ended, on the thread that progresses, with no
- * lock held; but not where it was destroyed before. It may call the library,
- * not wait in it. `call` is valid until it returns, and longer where the caller
- * kept its handle. */
+/* Called once when the call has ended, unless it was destroyed before. It runs
+ * on the thread that drives the worker, with no lock held. It may call the
+ * library, but not wait in it. `call` is valid until it returns, and longer if
+ * the caller kept its handle. */
 typedef void (*tmsg_call_fn)(void *arg, tmsg_call_t *call);
 
 enum {
@@ -49,39 +49,40 @@ enum {
 };
 
 enum {
-    TMSG_CALL_IDEMPOTENT = 1 << 0, /* to run it twice is as once */
-    /* The reply may come as views of the server's memory, which cannot be
-     * written to, and which stay as they are if the server dies. It is a loan
-     * if its handler lends it (TMSG_SEND_LEND of tmsg_reply_params_t), the
-     * server knows of this flag, and the connection passes descriptors
-     * (docs/reference/loans.md); else, and with reply_into, a copy. A worker
-     * with TMSG_WORKER_BORROW gets loans without it. tmsg_call_reply_is_lent()
-     * says which it is. */
+    TMSG_CALL_IDEMPOTENT = 1 << 0, /* it may run twice */
+    /* The reply may come as read-only views of the server's memory, which stay
+     * even if the server dies. It is such a loan if its handler lends it
+     * (TMSG_SEND_LEND in tmsg_reply_params_t), the server knows of this flag,
+     * and the connection passes descriptors (docs/reference/loans.md). Else,
+     * and with reply_into, it is a copy. A worker with TMSG_WORKER_BORROW gets
+     * loans without this flag. tmsg_call_reply_is_lent() tells. */
     TMSG_CALL_BORROW = 1 << 1,
-    /* The tensors of `map` are lent, as with TMSG_SEND_LEND, to a server on a
-     * worker that borrows. Then on_release may come after the reply: when the
-     * server has given back its handles of the task. */
+    /* The tensors of `map` are lent, as with TMSG_SEND_LEND, if the server's
+     * worker borrows. Then on_release may come after the reply: when the server
+     * has given back its handles of the task. */
     TMSG_CALL_LEND = 1 << 2,
     /* The call waits for a server that is not ready: while the peer answers
      * UNAVAILABLE and no handler saw the call, it is made again, as below.
-     * Calls with TMSG_CALL_PARAM_RETRY do so in any case. See
-     * docs/reference/calls.md, "Waiting for a server". */
+     * Calls with TMSG_CALL_PARAM_RETRY do so in any case. See "Waiting for a
+     * server" in docs/reference/calls.md. */
     TMSG_CALL_WAIT = 1 << 3
 };
 
-/* Makes a call again that failed for a while only: with RESOURCE_EXHAUSTED,
- * UNAVAILABLE, NO_MEMORY or BUSY, or with PEER_LOST where the endpoint begins a
- * new session (tmsg_reconnect_t). One that no handler saw always is; one that
- * may have run only where the call is TMSG_CALL_IDEMPOTENT or the server
- * declares its method so (TMSG_METHOD_IDEMPOTENT): after PEER_LOST, in a reply
- * to an earlier call with retries. Each attempt waits twice as
- * long as the one before, all less a random part, at most half; none is made
- * that would begin after the deadline, or without budget
+/* A call with retries is made again after a failure that may pass:
+ * RESOURCE_EXHAUSTED, UNAVAILABLE, NO_MEMORY or BUSY, or PEER_LOST if the
+ * endpoint begins a new session (tmsg_reconnect_t). If no handler saw the call,
+ * it is always made again. If it may have run, it is made again only if it is
+ * TMSG_CALL_IDEMPOTENT, or the server declares its method so
+ * (TMSG_METHOD_IDEMPOTENT); after PEER_LOST, in a reply to an earlier call with
+ * retries.
+ *
+ * Each attempt waits twice as long as the one before, minus a random part, at
+ * most half. No attempt begins after the deadline, or without budget
  * (tmsg_endpoint_set_retry_budget()). An attempt that found the server not
- * ready, so that it was answered UNAVAILABLE and no handler saw it, counts
- * neither as one of `attempts` nor in the budget: the call waits so until its
- * deadline, without one for a minute. The application sees the last outcome
- * only. Fields that are 0 take their defaults. */
+ * ready (it was answered UNAVAILABLE, and no handler saw it) counts neither in
+ * `attempts` nor in the budget: the call waits so until its deadline, or for a
+ * minute without one. The application sees the last outcome only. A field that
+ * is 0 has its default. */
 typedef struct tmsg_retry {
     uint32_t attempts;        /* with the first: 2 to 100; no default */
     int32_t first_backoff_ms; /* before the second; default 20 */
@@ -90,9 +91,9 @@ typedef struct tmsg_retry {
 
 typedef struct tmsg_call_params {
     uint64_t field_mask;  /* TMSG_CALL_PARAM_*; unset: defaults */
-    int32_t timeout_ms;   /* above 0: how long the whole call may take, from
-                           * here on, connecting included; the server is told
-                           * what is left. -1, the default: no limit */
+    int32_t timeout_ms;   /* above 0: limit for the whole call from now on,
+                           * connecting included; the server is told what is
+                           * left. -1, the default: no limit */
     tmsg_call_fn on_done; /* default none */
     void *on_done_arg;
     tmsg_release_fn on_release; /* default none: called once, when no byte of
@@ -105,123 +106,136 @@ typedef struct tmsg_call_params {
                          * answers BUSY to changes, until the call has ended */
 } tmsg_call_params_t;
 
-/* A reply can be received into memory of the caller's, so that a loop of calls
- * of one signature allocates nothing. `reply_into` is a map whose tensors are
- * that memory, as tmsg_endpoint_recv_into() takes one: a tensor of the reply
- * that it has, too, by name, goes there, without a copy where UCX can do it;
- * one that comes with a stride of 0 is written out there; others go where they
- * would go without. If dtype, shape or order of elements differ the call ends
- * with INVALID_PARAM, which names the tensor: the method has run, its reply is
- * lost. The details of a failure are not received into it.
+/* A reply can be received into the caller's memory, so that a loop of calls
+ * allocates nothing. `reply_into` is a map whose tensors are that memory, as
+ * for tmsg_endpoint_recv_into(). A tensor of the reply whose name it has goes
+ * there, without a copy where UCX can do it. A tensor that comes with a stride
+ * of 0 is written out there. Other tensors go where they would go otherwise. If
+ * dtype, shape or order of elements differ, the call ends with INVALID_PARAM,
+ * and the error names the tensor: the method has run, and its reply is lost.
+ * The details of a failure are not received into it.
  *
- * The map's memory is lent from here on, and the map answers BUSY to changes
- * and to another use like this, until the call was destroyed, and beyond that
- * while a reply that nobody waits for any more is still being written there,
- * which ends by itself; a call with that map answers BUSY until then. The map
- * itself may be destroyed at any time: the release functions of its tensors
- * tell when their memory is free.
+ * The map's memory is lent from this call on, and the map returns BUSY to
+ * changes and to another use like this. That ends when the call is destroyed.
+ * If a reply is still being written there, which ends by itself, a call with
+ * that map returns BUSY until then. The map itself may be destroyed at any
+ * time: the release functions of its tensors tell when their memory is free.
  *
- * After a call that failed, was canceled or was destroyed the memory may be
- * written until then, and longest until the connection has ended. The library
- * knows maps, not memory: it does not see that another map has the same bytes.
- * A call with a second map of them may end with OK and bytes of the first
- * reply in them. So use one map for it, or wait for the release functions. */
+ * After a call that failed, was canceled or was destroyed, the memory may still
+ * be written until then; at the latest until the connection has ended. The
+ * library knows maps, not memory: it does not see that another map has the same
+ * memory. A call with a second map of it may end with OK and have bytes of the
+ * first reply. So use one map for it, or wait for the release functions. */
 
-/* Calls `method` of the peer's with `map` (NULL: an empty one) and returns at
+/* Calls `method` of the peer with `map` (NULL: an empty one) and returns at
  * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is
- * lent as to a send, until on_release, which a reply never comes before, but
+ * lent as to a send, until on_release, which comes before the reply, except
  * with TMSG_CALL_LEND. The map itself may be destroyed at any time.
  *
- * With call_p NULL nobody waits (on_done tells of the end); else *call_p is the
- * caller's, freed with tmsg_call_destroy(). `params` may be NULL. Errors here:
- * INVALID_PARAM, UNSUPPORTED (an older peer; ucx://; as
- * tmsg_endpoint_send()), LIMIT_EXCEEDED, BUSY (the endpoint's send queue is
- * full, whatever its policy; reply_into is in use), CLOSED, NO_MEMORY, and the
- * endpoint's own where it has failed. UNSUPPORTED is also a tensor of
- * reply_into that cannot be received into. */
+ * With call_p NULL nobody waits; on_done tells of the end. Else *call_p is the
+ * caller's, freed with tmsg_call_destroy(). `params` may be NULL.
+ * Errors here: the endpoint's own if it has failed, and:
+ *   INVALID_PARAM
+ *   UNSUPPORTED - an older peer; ucx://; a tensor of reply_into that cannot be
+ *     received into; as for tmsg_endpoint_send()
+ *   LIMIT_EXCEEDED - the map is beyond the peer's limits
+ *   BUSY - the endpoint's send queue is full, whatever its policy; or
+ *     reply_into is in use
+ *   CLOSED
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint,
                                           const char *method,
                                           const tmsg_map_t *map,
                                           const tmsg_call_params_t *params,
                                           tmsg_call_t **call_p);
 
-/* IN_PROGRESS, or the outcome:
- *  OK                  there is a reply;
- *  TIMED_OUT           its time is up, here or at the server;
- *  CANCELED            by tmsg_call_cancel(), or with the endpoint;
- *  PEER_LOST, CLOSED   the connection ended first;
- *  UNSUPPORTED         the peer is an older one;
- *  NOT_FOUND           the server has no such method;
- *  RESOURCE_EXHAUSTED  it has as many calls as it takes;
- *  UNAVAILABLE         nobody serves there, or the server is not ready yet,
- *                      or is being shut down;
- *  INTERNAL            its handler let go of the call without an answer;
- *  APPLICATION         its handler says that it failed, tmsg_call_code() how;
- * and whatever else the handler or the way there and back answered. */
+/* Returns IN_PROGRESS, or the outcome:
+ *   OK - there is a reply
+ *   TIMED_OUT - the time is up, here or at the server
+ *   CANCELED - by tmsg_call_cancel(), or with the endpoint
+ *   PEER_LOST, CLOSED - the connection ended first
+ *   UNSUPPORTED - the peer is an older one
+ *   NOT_FOUND - the server has no such method
+ *   RESOURCE_EXHAUSTED - the server has as many calls as it takes
+ *   UNAVAILABLE - there is no server, or it is not ready yet, or it is being
+ *     shut down
+ *   INTERNAL - the handler dropped the call without an answer
+ *   APPLICATION - the handler says that it failed; tmsg_call_code() says how
+ * It may also be another failure that the handler, or the way there and back,
+ * gave. */
 TMSG_API tmsg_status_t tmsg_call_status(const tmsg_call_t *call);
 
-/* Drives the worker until the call has ended or timeout_ms passed (0: look
- * once; -1: no limit). Returns the outcome, which is also put in
- * tmsg_error_message(); when the wait's time is up the call goes on. Errors:
- * TIMED_OUT, WOULD_BLOCK (in a callback of that worker), and all that the call
- * may end with. */
+/* Drives the worker until the call has ended or timeout_ms has passed (0: looks
+ * once; -1: no limit). Returns the outcome, whose words are also in
+ * tmsg_error_message(). A timeout ends the wait, not the call.
+ * Errors: all that the call may end with, and:
+ *   TIMED_OUT - the call goes on
+ *   WOULD_BLOCK - in a callback of that worker */
 TMSG_API tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms);
 
-/* Gives the call up: it ends with CANCELED now, the server's handler is told,
- * and a reply that still comes is dropped. What has ended stays as it was. */
+/* Gives the call up. It ends with CANCELED now, the server's handler is told,
+ * and a reply that still comes is dropped. A call that has ended stays as it
+ * was. */
 TMSG_API void tmsg_call_cancel(tmsg_call_t *call);
 
-/* The reply, or the details that came with a failure; NULL where nothing came.
- * To read, and to send on; valid until the call is destroyed. */
+/* Returns the reply, or the details that came with a failure; NULL if nothing
+ * came. It may be read and sent on. Valid until the call is destroyed. */
 TMSG_API const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call);
 
-/* Returns 1 if the reply's tensors lie in memory of the peer's that it lends,
- * as tmsg_message_is_lent() says of messages, else 0. The loan is given back
- * when the call is destroyed. */
+/* Returns 1 if the reply's tensors lie in memory that the peer lends, as
+ * tmsg_message_is_lent() says of messages; else 0. The loan is given back when
+ * the call is destroyed. */
 TMSG_API int tmsg_call_reply_is_lent(const tmsg_call_t *call);
 
-/* As tmsg_message_give_back(), of the reply. Errors: those, and INVALID_PARAM
- * where there is none. */
+/* Gives a tensor of the reply back, as tmsg_message_give_back() does.
+ * Errors: those, and:
+ *   INVALID_PARAM - there is no reply */
 TMSG_API tmsg_status_t tmsg_call_give_back(tmsg_call_t *call, size_t index);
 
-/* Why it failed, in one line that names the peer and the method; "" while it
- * goes on or when it succeeded. Valid until the call is destroyed. */
+/* Returns why the call failed, in one line that names the peer and the method;
+ * "" while it goes on or if it succeeded. Valid until the call is destroyed. */
 TMSG_API const char *tmsg_call_error(const tmsg_call_t *call);
 
-/* The number that the handler gave with its failure; else 0. */
+/* Returns the number that the handler gave with its failure; else 0. */
 TMSG_API int32_t tmsg_call_code(const tmsg_call_t *call);
 
-/* Of a call that failed: 0 where it is certain that no handler saw it, so that
- * it can be made again whatever it does; else 1. It is 0, too, of a call whose
- * time was up while its request waited on this side. */
+/* For a call that failed: returns 0 if it is certain that no handler saw the
+ * call, so that it can be made again whatever it does; else 1. It is also 0 for
+ * a call whose time was up while its request waited on this side. */
 TMSG_API int tmsg_call_may_have_run(const tmsg_call_t *call);
 
-/* How often it was made; above 1 where it was retried. */
+/* Returns how often the call was made; above 1 if it was retried. */
 TMSG_API uint32_t tmsg_call_attempts(const tmsg_call_t *call);
 
-/* Bounds the retries of an endpoint, so that they do not add to what makes its
- * peer fail: of `tokens` (1 to 1,000; 0: no bound), which it begins with and
- * never has more of, each attempt of a call with retries takes one where it
- * fails as above, but for PEER_LOST and a server that is not ready, and gives
- * `thousandths` of one back (at most 1,000,000) where it succeeds. Nothing is
- * retried while there are not more than half. By default there are 10 and 100
- * thousandths. Errors: INVALID_PARAM, CLOSED, NO_MEMORY. */
+/* Bounds the retries of an endpoint, so that they do not make its peer fail
+ * even more. The budget begins with `tokens` (1 to 1,000; 0: no bound), and
+ * never has more. An attempt of a call with retries takes one token if it fails
+ * as above, except for PEER_LOST and a server that is not ready. It gives
+ * `thousandths` of a token back (at most 1,000,000) if it succeeds. Nothing is
+ * retried while half of the tokens or fewer are left. Default: 10 tokens, 100
+ * thousandths.
+ * Errors:
+ *   INVALID_PARAM - a number that is out of range
+ *   CLOSED
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
                                                       uint32_t tokens,
                                                       uint32_t thousandths);
 
-/* Gives the handle and the reply back; one that goes on is canceled, and its
- * on_done not called any more; one that another thread is just about to call
- * is not waited for, so that what its arg names must outlast it. Who has to
- * know when arg is free leaves the handle alone until on_done has come, which
- * it does once: calls tmsg_call_cancel(), waits for that, then destroys both.
- * From any thread where the call has ended. NULL is allowed.
+/* Gives the handle and the reply back. From any thread if the call has ended.
+ * NULL is allowed.
  *
- * on_done may destroy it, too, where no other thread uses the handle; which one
- * that cancels does, for the call may end by itself just then. The two need a
- * lock of the application's: held while the call is made and while it is
- * canceled, and taken by on_done, which notes there that the handle is gone. No
- * function here calls on_done inside. */
+ * A call that goes on is canceled, and its on_done is not called any more. If
+ * another thread is just about to call on_done, this does not wait for that:
+ * what `arg` names must live longer. To know when `arg` is free, keep the
+ * handle until on_done has come, which it does once: call tmsg_call_cancel(),
+ * wait for on_done, then destroy both.
+ *
+ * on_done may destroy the call, if no other thread uses the handle. A thread
+ * that cancels does use it, for the call may end by itself at that moment. The
+ * two then need a lock of the application. It is held while the call is made
+ * and while it is canceled. on_done takes it, and notes there that the handle
+ * is gone. No function here calls on_done inside. */
 TMSG_API void tmsg_call_destroy(tmsg_call_t *call);
 
 #ifdef __cplusplus

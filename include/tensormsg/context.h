@@ -41,103 +41,121 @@ enum {
 };
 
 enum {
-    /* No thread of the context's own, which sends signs of life to the peers
-     * and hears theirs while the application computes. Neither side of a
-     * connection then notices that the other one is stopped or hangs, and a
-     * host that is cut off is noticed by TCP alone, in no less than 2 s; see
+    /* The context has no thread of its own. That thread exchanges heartbeats
+     * with the peers while the application computes. Without it neither side of
+     * a connection notices that the other one is stopped or hangs. TCP alone
+     * notices a host that is cut off, after 2 s or more. See
      * "Silent peers" in docs/understand/connections.md. */
     TMSG_CONTEXT_NO_THREAD = 1 << 0,
 
-    /* Where a faster path for device memory exists and cannot be taken (UCX
-     * does not know that memory, or the receiver has none of its kind), the
-     * send or the receive fails with UNSUPPORTED and says why, in place of
-     * being staged or falling back to the host. See docs/reference/domains.md.
-     */
+    /* A send or receive of device memory fails with UNSUPPORTED, and says why,
+     * if a faster path exists and cannot be used. UCX may not know the memory,
+     * or the receiver may have none of its kind. Without this flag the data are
+     * staged, or fall back to the host. See docs/reference/domains.md. */
     TMSG_CONTEXT_REQUIRE_PATH = 1 << 1
 };
 
 typedef struct tmsg_context_params {
     uint64_t field_mask; /* TMSG_CONTEXT_PARAM_*; unset fields default */
-    const tmsg_limits_t *limits; /* of peers; NULL: all defaults */
-    const char *ucx_config; /* UCX keys of your own, "TLS=tcp;RNDV_THRESH=64k"
-                             * without the UCX_ prefix. They outrank UCX_*
-                             * variables, which outrank our defaults. Up to
-                             * UCX 1.16 a transport's key goes without the
-                             * transport's name ("PUT_ENABLE", not
-                             * "TCP_PUT_ENABLE"). */
-    uint32_t flags;         /* TMSG_CONTEXT_*; default 0, or NO_THREAD where the
-                             * variable TENSORMSG_NO_THREAD is 1, REQUIRE_PATH
-                             * where TENSORMSG_REQUIRE_PATH is */
-    uint32_t peer_timeout_ms; /* a peer that was silent for so long (stopped,
+    const tmsg_limits_t *limits; /* for peers; NULL: all defaults */
+    const char *ucx_config;   /* UCX keys of your own, without the UCX_ prefix:
+                               * "TLS=tcp;RNDV_THRESH=64k". They outrank UCX_*
+                               * variables, which outrank our defaults. Up to
+                               * UCX 1.16 a transport's key goes without the
+                               * transport's name ("PUT_ENABLE", not
+                               * "TCP_PUT_ENABLE"). */
+    uint32_t flags;           /* TMSG_CONTEXT_*; default 0. The default has
+                               * NO_THREAD if the variable TENSORMSG_NO_THREAD
+                               * is 1, and REQUIRE_PATH if
+                               * TENSORMSG_REQUIRE_PATH is 1 */
+    uint32_t peer_timeout_ms; /* a peer that is silent for this time (stopped,
                                * hanging, cut off) is lost: its endpoint ends
                                * with PEER_LOST. 0: never; else at least 200.
-                               * Default 5000, or what the variable
-                               * TENSORMSG_PEER_TIMEOUT_MS says */
-    const char *config_file;  /* JSON, docs/reference/configuration.md: what
-                               * stands  behind the fields above and the
-                               * variables.  Default what the variable
-                               * TENSORMSG_CONFIG  names, or none; "" is none */
-    tmsg_trace_fn on_trace;   /* told of each step of each message; default
+                               * Default 5000, or the variable
+                               * TENSORMSG_PEER_TIMEOUT_MS */
+    const char *config_file;  /* name of a JSON file
+                               * (docs/reference/configuration.md), which ranks
+                               * below the fields above and the variables.
+                               * Default the variable TENSORMSG_CONFIG, or
+                               * none; "" is none */
+    tmsg_trace_fn on_trace;   /* called at each step of each message; default
                                * NULL, which costs nothing */
     void *on_trace_arg;       /* passed to on_trace; set with it */
     const char *device_table; /* numbers for devices: JSON, or the name of a
-                               * file of it (docs/reference/devices.md). Default
-                               * what the variable TENSORMSG_DEVICE_TABLE says,
-                               * or none; "" is none */
-    tmsg_keyring_t *keyring; /* that peers have to prove a key of, and that this
-                              * side proves one of (tensormsg/key.h), of all
-                              * listeners and endpoints that are given none of
-                              * their own. Default NULL: no key */
+                               * JSON file (docs/reference/devices.md). Default
+                               * the variable TENSORMSG_DEVICE_TABLE, or none;
+                               * "" is none */
+    tmsg_keyring_t *keyring;  /* for all listeners and endpoints that are given
+                               * no keyring of their own: peers prove a key of
+                               * it, and so does this side (tensormsg/key.h).
+                               * Default NULL: no key */
 } tmsg_context_params_t;
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
- * points to. The variable TENSORMSG_THRESHOLDS says at which sizes messages
- * take another way (docs/reference/thresholds.md),
- * TENSORMSG_HUGE_PAGE_BYTES from which size on the library asks for huge pages
- * (docs/reference/configuration.md). On TMSG_OK the caller owns *context_p and
- * frees it with tmsg_context_destroy(). Opens no network port and starts no
- * thread yet: the first connection starts the small one, which blocks all
- * signals and ends with the context. Thread-safe. Errors: INVALID_PARAM
- * (unknown bit or flag, a limit of 0, a peer_timeout_ms below 200, a variable
- * that says no such thing, a configuration file that is not as
- * docs/reference/configuration.md has it, a device table that is not as
- * docs/reference/devices.md has it or names no device of this machine,
- * malformed ucx_config, a value that UCX cannot read or a key that it has not;
- * up to UCX 1.16 such a key shows when UCX is first opened, by a listener or a
- * connection), NOT_FOUND (no such file), IO, NO_MEMORY. */
+ * points to. On TMSG_OK the caller owns *context_p and frees it with
+ * tmsg_context_destroy().
+ *
+ * The variable TENSORMSG_THRESHOLDS sets the sizes at which messages take
+ * another path (docs/reference/thresholds.md). TENSORMSG_HUGE_PAGE_BYTES sets
+ * the size from which on the library asks for huge pages
+ * (docs/reference/configuration.md).
+ *
+ * This call opens no network port and starts no thread. The first connection
+ * starts the context's thread, which blocks all signals and ends with the
+ * context. Thread-safe. Errors:
+ *   INVALID_PARAM - an unknown bit or flag; a limit of 0; a peer_timeout_ms
+ *     below 200; a variable with a value that is not allowed; a configuration
+ *     file or device table that breaks its format; a device table with a device
+ *     that this machine does not have; a ucx_config that is malformed, has a
+ *     key that UCX does not know, or a value that UCX cannot read. Up to UCX
+ *     1.16 an unknown key shows when UCX is first opened, by a listener or a
+ *     connection.
+ *   NOT_FOUND - no such file
+ *   IO - the file cannot be read
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 
-/* Gives the caller's hold back. Workers of the context keep what they need of
- * it, so the order of destruction does not matter. NULL is allowed. */
+/* Gives the caller's hold back. The workers of the context keep what they need,
+ * so contexts and workers may be destroyed in any order. NULL is allowed. */
 TMSG_API void tmsg_context_destroy(tmsg_context_t *context);
 
-/* The device that the context's device table calls by `index`, for a tensor, or
- * to receive into (tmsg_incoming_choose()). From any thread. Errors: NOT_FOUND
- * (no such entry, or no table), UNSUPPORTED (no driver of this process shows
- * that device: its ordinal is not known), INVALID_PARAM (NULL). */
+/* Gives the device that the context's device table calls `index`, for a tensor
+ * or for tmsg_incoming_choose(). From any thread. Errors:
+ *   NOT_FOUND - no such entry, or no table
+ *   UNSUPPORTED - no driver of this process shows that device, so that its
+ *     ordinal is not known
+ *   INVALID_PARAM - a pointer is NULL */
 TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
                                            uint32_t index,
                                            tmsg_device_t *device_p);
 
-/* Describes the machine and the set-up as a JSON object: "version",
- * "wire_version" and "ucx_version"; "tls", the version of OpenSSL, or that
- * there is none; "config_file", the one that was read or "";
- * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
- * "limits" (tensormsg/limits.h); "huge_page_bytes" and "bulk_connections"
- * (docs/reference/configuration.md);
- * "thresholds" of docs/reference/thresholds.md for each transport
- * (null: never); "ucx_keys", UCX's keys that are ours or the user's, each with
- * "name", "value", "origin" (code, environment, file or default) and "why" we
- * set it, and all UCX_* variables of the environment; "transports", with their
- * devices, and "ucx_memory_types" that UCX finds; "domains", the kinds of
- * memory with "how" their tensors travel (docs/reference/domains.md); "devices"
- * of the machine as tensormsg/devices.h has them; "cuda_driver" and "nvml",
- * which of NVIDIA's drivers was met and what follows. Opens and closes UCX to
- * look, which takes some milliseconds; where that fails "transports" is empty,
- * "ucx_memory_types" is missing, and "ucx_error" says why. Opens NVIDIA's
- * drivers, if there are some, and makes no context on a GPU. *json_p is freed
- * with tmsg_string_free(). Errors: NO_MEMORY. */
+/* Describes the machine and the settings as a JSON object:
+ *  - "version", "wire_version", "ucx_version"
+ *  - "tls": the version of OpenSSL, or that there is none
+ *  - "config_file": the file that was read, or ""
+ *  - "peer_timeout_ms"
+ *  - "heartbeats": false with TMSG_CONTEXT_NO_THREAD
+ *  - "limits": tensormsg/limits.h
+ *  - "huge_page_bytes", "bulk_connections": docs/reference/configuration.md
+ *  - "thresholds": of each transport (docs/reference/thresholds.md); null:
+ *    never
+ *  - "ucx_keys": UCX's keys that the library or the user sets, and all UCX_*
+ *    variables. Each has "name", "value", "origin" (code, environment, file or
+ *    default) and "why" the library sets it
+ *  - "transports": those that UCX finds, with their devices
+ *  - "ucx_memory_types": those that UCX finds
+ *  - "domains": kinds of memory, with "how" their tensors travel
+ *    (docs/reference/domains.md)
+ *  - "devices": of the machine, as in tensormsg/devices.h
+ *  - "cuda_driver", "nvml": which of NVIDIA's drivers was found, and what
+ *    follows
+ *  - "ucx_error": only if UCX cannot be opened: why. Then "transports" is empty
+ *    and "ucx_memory_types" is missing.
+ *
+ * This call opens and closes UCX, which takes some milliseconds. It opens
+ * NVIDIA's drivers if they are there, and makes no context on a GPU. *json_p is
+ * freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_describe(tmsg_context_t *context,
                                              char **json_p);
 

@@ -18,9 +18,8 @@
 extern "C" {
 #endif
 
-/* Device types, with the values of DLDeviceType in dlpack.h 1.3. All of them
- * can be in a map; which of them can be sent and received is said by
- * tmsg_endpoint_send(). */
+/* Device types, with the values of DLDeviceType in dlpack.h 1.3. A map can have
+ * tensors of all of them. tmsg_endpoint_send() says which can be sent. */
 typedef enum {
     TMSG_DEVICE_CPU = 1,
     TMSG_DEVICE_CUDA = 2,
@@ -45,20 +44,21 @@ typedef struct tmsg_device {
     int32_t id;   /* ordinal within the type; 0 for the CPU */
 } tmsg_device_t;
 
-/* The functions here keep no state: from any thread. */
+/* The functions here keep no state. Any thread may call them. */
 
 /* Bytes that hold any name written by tmsg_device_format(), NUL included. */
 enum { TMSG_DEVICE_NAME_MAX = 40 };
 
 /* Writes the name and the ordinal: "cpu:0", "cuda:1", "cuda_host:0",
- * "opencl:0", "ext_dev:2". Writes at most name_bytes, always NUL-terminated,
- * and returns `name`. A type outside the list is written as
- * "device(type):id". */
+ * "opencl:0", "ext_dev:2". A type that is not in the list is written as
+ * "device(type):id". Writes at most name_bytes, always NUL-terminated, and
+ * returns `name`. */
 TMSG_API const char *tmsg_device_format(tmsg_device_t device, char *name,
                                         size_t name_bytes);
 
-/* The reverse of tmsg_device_format(); a name without ":id" is that of id 0.
- * Errors: INVALID_PARAM names the text. */
+/* Reads what tmsg_device_format() writes. A name without ":id" has id 0.
+ * Errors:
+ *   INVALID_PARAM - the text is no device; the error names it */
 TMSG_API tmsg_status_t tmsg_device_parse(const char *name,
                                          tmsg_device_t *device_p);
 

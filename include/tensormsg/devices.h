@@ -38,14 +38,14 @@ enum {
     TMSG_DEVICE_NIC_BYTES = 32
 };
 
-/* What tells one device from another. An ordinal alone does not: it changes
- * with CUDA_VISIBLE_DEVICES and from process to process. A text that is not
- * known is "". */
+/* What distinguishes one device from another. An ordinal alone does not: it
+ * changes with CUDA_VISIBLE_DEVICES and from process to process. A text that is
+ * not known is "". */
 typedef struct tmsg_device_info {
     tmsg_device_t device; /* its type in DLPack, EXT_DEV for gaudi; id -1: no
                            * driver has told its ordinal */
     int32_t kind;         /* tmsg_device_kind_t */
-    int32_t index;        /* by which the table calls it; -1: not in it */
+    int32_t index;        /* its number in the table; -1: it is not in it */
     int32_t module_id;    /* in Gaudi's table; else -1 */
     int32_t numa_node;    /* -1: not known */
     char title[TMSG_DEVICE_TITLE_BYTES];   /* "NVIDIA H100 80GB HBM3" */
@@ -55,11 +55,11 @@ typedef struct tmsg_device_info {
     uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_device_info_t;
 
-/* "host", "cuda", "rocm" or "gaudi"; "unknown" beyond the list. */
+/* Returns "host", "cuda", "rocm" or "gaudi"; "unknown" for other values. */
 TMSG_API const char *tmsg_device_kind_name(int32_t kind);
 
-/* The devices of this machine as they were when it was made, the host first,
- * then by bus id. Immutable: from any thread. */
+/* The devices of this machine when the list was made, the host first, then by
+ * bus id. It never changes. Any thread may read it. */
 typedef struct tmsg_devices tmsg_devices_t;
 
 enum {
@@ -69,43 +69,54 @@ enum {
 };
 
 enum {
-    /* Asks no driver: ordinals and UUIDs are not known, and nothing is loaded.
-     * A process whose children use CUDA after a fork() wants that. */
+    /* No driver is asked: ordinals and UUIDs are not known, and nothing is
+     * loaded. It is for a process whose children use CUDA after a fork(). */
     TMSG_DEVICES_NO_DRIVERS = 1 << 0
 };
 
 typedef struct tmsg_devices_params {
     uint64_t field_mask; /* TMSG_DEVICES_PARAM_*; unset: defaults */
     const char *table;   /* the name of a JSON file, or JSON itself, which
-                          * begins with { or [. Default what the variable
-                          * TENSORMSG_DEVICE_TABLE says, or none; "" is none */
+                          * begins with { or [. Default the variable
+                          * TENSORMSG_DEVICE_TABLE, or none; "" is none */
     const char *sysfs;   /* where sysfs is; default "/sys" */
     uint32_t flags;      /* TMSG_DEVICES_*; default 0 */
 } tmsg_devices_params_t;
 
-/* Looks which devices there are, and reads the table if there is one. *params
- * (NULL: defaults) is not needed afterwards. The caller frees *devices_p with
- * tmsg_devices_destroy(). NVIDIA's libraries are loaded, if there are some, and
- * asked (cuInit(), nvmlInit()); no context is made on a device. From any
- * thread. Errors: INVALID_PARAM (unknown bit; flag; a table that is not as
- * docs/reference/devices.md has it, or an entry that is no device of this
- * machine, or several, or one that another entry is; each named), NOT_FOUND (no
- * such file), IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY. */
+/* Finds the devices, and reads the table if there is one. *params (NULL:
+ * defaults) is not needed afterwards. The caller frees *devices_p with
+ * tmsg_devices_destroy(). NVIDIA's libraries are loaded, if they are there, and
+ * asked (cuInit(), nvmlInit()). No context is made on a device. From any
+ * thread.
+ * Errors:
+ *   INVALID_PARAM - an unknown bit or flag; a table that is not as
+ *     docs/reference/devices.md has it; an entry that is no device of this
+ *     machine, or several, or one that another entry is. The error names the
+ *     entry.
+ *   NOT_FOUND - no such file
+ *   IO - the file cannot be read
+ *   LIMIT_EXCEEDED - a file over 1 MiB
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
                                            tmsg_devices_t **devices_p);
 
-/* NULL is allowed. */
+/* Frees the list. NULL is allowed. */
 TMSG_API void tmsg_devices_destroy(tmsg_devices_t *devices);
 
-/* How many there are, 0 where devices is NULL, and the one at `position`.
- * Errors: NOT_FOUND, INVALID_PARAM (NULL). */
+/* Return the number of devices (0 if devices is NULL), and give the one at
+ * `position`.
+ * Errors:
+ *   NOT_FOUND - the position is out of range
+ *   INVALID_PARAM - a pointer is NULL */
 TMSG_API size_t tmsg_devices_size(const tmsg_devices_t *devices);
 TMSG_API tmsg_status_t tmsg_devices_at(const tmsg_devices_t *devices,
                                        size_t position,
                                        tmsg_device_info_t *info_p);
 
-/* The one that the table calls by `index`. Errors: NOT_FOUND (no such entry, or
- * no table), INVALID_PARAM (NULL). */
+/* Gives the device that the table calls `index`.
+ * Errors:
+ *   NOT_FOUND - no such entry, or no table
+ *   INVALID_PARAM - a pointer is NULL */
 TMSG_API tmsg_status_t tmsg_devices_find(const tmsg_devices_t *devices,
                                          uint32_t index,
                                          tmsg_device_info_t *info_p);

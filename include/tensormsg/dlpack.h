@@ -21,10 +21,10 @@
 extern "C" {
 #endif
 
-/* dlpack.h itself is not needed here, nor shipped: whoever fills in or reads
- * these structs includes one of his own, of any version. DLManagedTensor is
- * what everybody knows; DLManagedTensorVersioned (DLPack 1.0) can say in
- * addition that a tensor is read-only. */
+/* This header does not need dlpack.h, and the library does not ship it. A
+ * program that fills in or reads these structs includes its own, of any
+ * version. DLManagedTensor is known everywhere. DLManagedTensorVersioned
+ * (DLPack 1.0) can also say that a tensor is read-only. */
 
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
@@ -38,18 +38,19 @@ enum {
 
 /* In: describing
  *
- * Describes a managed tensor for as long as it lives, byte_offset added to
- * data; nothing is copied and it stays the caller's, who calls its deleter when
- * what has the descriptor is done (or has tmsg_map_add_dlpack() do that).
- * *tensor_p points to its shape and strides. flags_p, which may be NULL, is
- * told its flags: memory that is read-only must not be received into, which is
- * for the caller to see to. From any thread.
- *
- * Errors: INVALID_PARAM (a NULL, what tmsg_tensor_check() refuses), UNSUPPORTED
- * (a dtype that is none of tensormsg/dtype.h; a device type that is none of
- * tensormsg/device.h; a byte_offset where data is no address but a handle, as
- * with OpenCL; a major version of DLPack other than 1; padded values of less
- * than 8 bits; a flag that is none of the above), LIMIT_EXCEEDED. */
+ * Describes a managed tensor for as long as it lives, with byte_offset added to
+ * data. Nothing is copied, and the tensor stays the caller's. The caller calls
+ * its deleter when the descriptor is no longer used (or has
+ * tmsg_map_add_dlpack() do that). *tensor_p points to the tensor's shape and
+ * strides. flags_p, which may be NULL, gets its flags. The caller has to see
+ * that nothing is received into read-only memory. From any thread.
+ * Errors:
+ *   INVALID_PARAM - a NULL, or what tmsg_tensor_check() refuses
+ *   UNSUPPORTED - a dtype that is not in tensormsg/dtype.h; a device type that
+ *     is not in tensormsg/device.h; a byte_offset if data is no address but a
+ *     handle, as with OpenCL; a major version of DLPack other than 1; padded
+ *     values of less than 8 bits; a flag that is not listed above
+ *   LIMIT_EXCEEDED */
 TMSG_API tmsg_status_t tmsg_tensor_from_dlpack(
     const struct DLManagedTensor *managed, tmsg_tensor_t *tensor_p);
 TMSG_API tmsg_status_t tmsg_tensor_from_dlpack_versioned(
@@ -59,26 +60,28 @@ TMSG_API tmsg_status_t tmsg_tensor_from_dlpack_versioned(
 /* In: owning
  *
  * Appends a managed tensor to a map, as tmsg_map_add() does, and takes it: its
- * deleter (if it has one) is called exactly once. Where this fails that is
- * before it returns, on this thread; else it is when the tensor leaves the map,
- * inside the call that lets it go: tmsg_map_remove(), tmsg_map_clear(),
- * tmsg_map_destroy() or, where the map was still being sent by then, whatever
- * call finds its last send ended (tmsg_worker_progress(), a wait, the worker's
- * own thread) or tmsg_request_destroy() or tmsg_message_destroy(). No lock of
- * the library's is held then, so a deleter may wait for a lock of its own, such
- * as that of Python's interpreter, which some other thread holds that is inside
- * this library; one that waits here (tmsg_request_wait(), tmsg_worker_destroy()
- * of a worker with a thread of its own) must not hold it. It must not use that
- * map.
+ * deleter (if it has one) is called exactly once. If this fails, that is before
+ * it returns, on this thread. Else it is when the tensor leaves the map, inside
+ * the call that releases it:
+ *  - tmsg_map_remove(), tmsg_map_clear() or tmsg_map_destroy()
+ *  - if the map was still being sent then, the call that finds its last send
+ *    ended: tmsg_worker_progress(), a wait, the worker's own thread
+ *  - tmsg_request_destroy() or tmsg_message_destroy()
  *
- * A read-only tensor can be sent; tmsg_endpoint_recv_into() refuses it. A
- * device's data have to be there, for no stream is known of them: who has one
- * describes the tensor, and gives it to tmsg_map_add() with the stream and a
- * release function that calls the deleter (docs/reference/domains.md,
- * "Streams").
+ * The library holds no lock then. So a deleter may wait for a lock of its own,
+ * such as that of Python's interpreter, which another thread holds inside this
+ * library. A thread that waits here (tmsg_request_wait(), tmsg_worker_destroy()
+ * of a worker with its own thread) must not hold that lock. The deleter must
+ * not use that map.
  *
- * Errors: as of describing and of tmsg_map_add(), with the tensor's name; a
- * `managed` that is NULL is INVALID_PARAM. */
+ * A read-only tensor can be sent; tmsg_endpoint_recv_into() refuses it. The
+ * data of a device have to be there already, as no stream is known of them.
+ * With a stream, describe the tensor, and give it to tmsg_map_add() with the
+ * stream and a release function that calls the deleter ("Streams" in
+ * docs/reference/domains.md).
+ * Errors: those of describing and of tmsg_map_add(), with the tensor's name,
+ * and:
+ *   INVALID_PARAM - managed is NULL */
 TMSG_API tmsg_status_t tmsg_map_add_dlpack(tmsg_map_t *map, const char *name,
                                            struct DLManagedTensor *managed);
 TMSG_API tmsg_status_t
@@ -87,22 +90,27 @@ tmsg_map_add_dlpack_versioned(tmsg_map_t *map, const char *name,
 
 /* Out: a tensor of a map
  *
- * Makes a managed tensor of the one called `name`; nothing is copied. It holds
- * the map: until its deleter is called, once and from any thread, the map
- * answers BUSY to changes and outlives tmsg_map_destroy() and, where it is a
- * message's, tmsg_message_destroy(), its endpoint and its worker. Memory of a
- * message counts against held_bytes until then. Data that was borrowed when it
- * was added is the caller's to keep as long. Each call makes one more. The map
- * of a tmsg_incoming_t gives none out, and one that does is not received into
- * by tmsg_endpoint_recv_into(): wrap the memory itself for that, by
+ * Makes a managed tensor of the tensor called `name`. Nothing is copied. The
+ * managed tensor holds the map until its deleter is called, once and from any
+ * thread. Until then changes to the map return BUSY, and it outlives
+ * tmsg_map_destroy(). The map of a message outlives tmsg_message_destroy(), its
+ * endpoint and its worker, and its memory counts against held_bytes. Data that
+ * were borrowed when they were added are the caller's to keep for that time.
+ * Each call makes one more managed tensor.
+ *
+ * The map of a tmsg_incoming_t gives out none. tmsg_endpoint_recv_into() does
+ * not receive into a map that has given one out: wrap the memory itself with
  * tmsg_tensor_to_dlpack().
  *
- * Its version is 1.3, its strides are always given, and a tensor without bytes
- * has NULL data. It is read-only where it was added so; nothing else sets a
- * flag. From any thread that may read the map.
- *
- * Errors: INVALID_PARAM (a NULL), NOT_FOUND (name), NO_MEMORY; UNSUPPORTED
- * without `versioned` (a read-only tensor, which only that can say). */
+ * The version is 1.3, the strides are always given, and a tensor without bytes
+ * has NULL data. It is read-only if it was added so. No other flag is set. From
+ * any thread that may read the map.
+ * Errors:
+ *   INVALID_PARAM - a pointer is NULL
+ *   NOT_FOUND - no tensor has this name
+ *   NO_MEMORY
+ *   UNSUPPORTED - without `versioned`: a read-only tensor, which only that can
+ *     say */
 TMSG_API tmsg_status_t tmsg_map_to_dlpack(const tmsg_map_t *map,
                                           const char *name,
                                           struct DLManagedTensor **managed_p);
@@ -116,18 +124,22 @@ enum { TMSG_DLPACK_PARAM_FLAGS = 1 << 0, TMSG_DLPACK_PARAM_RELEASE = 1 << 1 };
 
 typedef struct tmsg_dlpack_params {
     uint64_t field_mask;     /* TMSG_DLPACK_PARAM_*; unset: defaults */
-    uint64_t flags;          /* READ_ONLY and COPIED; default 0. COPIED is
-                              * lost without `versioned` */
+    uint64_t flags;          /* READ_ONLY and COPIED; default 0. Without
+                              * `versioned` COPIED is left out */
     tmsg_release_fn release; /* called by the deleter; default NULL */
     void *release_arg;       /* passed to release; set with it */
 } tmsg_dlpack_params_t;
 
-/* Makes a managed tensor of a descriptor, for memory that the caller has: shape
- * and strides are copied, data are borrowed until its deleter is called, from
- * whatever thread, which calls `release`. On failure release is not called.
- * From any thread. Errors: INVALID_PARAM (a NULL, an unknown bit or flag, what
- * tmsg_tensor_check() refuses), UNSUPPORTED (dtype; READ_ONLY without
- * `versioned`), LIMIT_EXCEEDED, NO_MEMORY. */
+/* Makes a managed tensor of a descriptor, for memory of the caller. Shape and
+ * strides are copied. The data are borrowed until the deleter is called, from
+ * any thread; it calls `release`. On failure release is not called. From any
+ * thread.
+ * Errors:
+ *   INVALID_PARAM - a NULL, an unknown bit or flag, or what tmsg_tensor_check()
+ *     refuses
+ *   UNSUPPORTED - the dtype; READ_ONLY without `versioned`
+ *   LIMIT_EXCEEDED
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_tensor_to_dlpack(
     const tmsg_tensor_t *tensor, const tmsg_dlpack_params_t *params,
     struct DLManagedTensor **managed_p);
@@ -135,8 +147,8 @@ TMSG_API tmsg_status_t tmsg_tensor_to_dlpack_versioned(
     const tmsg_tensor_t *tensor, const tmsg_dlpack_params_t *params,
     struct DLManagedTensorVersioned **managed_p);
 
-/* Calls the deleter, if it has one, for those who have no dlpack.h. NULL is
- * allowed. From any thread that the deleter can be called from. */
+/* Calls the deleter, if there is one, for programs that have no dlpack.h. NULL
+ * is allowed. From any thread that may call the deleter. */
 TMSG_API void tmsg_dlpack_destroy(struct DLManagedTensor *managed);
 TMSG_API void
 tmsg_dlpack_destroy_versioned(struct DLManagedTensorVersioned *managed);

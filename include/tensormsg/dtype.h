@@ -41,34 +41,39 @@ typedef enum {
     TMSG_DTYPE_FLOAT4_E2M1FN = 17
 } tmsg_dtype_code_t;
 
-/* DLDataType: `lanes` elements of `bits` bits, lanes 1 for a plain scalar.
- * Types below 8 bits are packed: a tensor of n elements takes
- * ceil(n * bits * lanes / 8) bytes. */
+/* DLDataType: `lanes` elements of `bits` bits; lanes is 1 for a plain scalar.
+ * Types below 8 bits are packed: a tensor of n elements takes ceil(n * bits *
+ * lanes / 8) bytes. */
 typedef struct tmsg_dtype {
     uint8_t code; /* tmsg_dtype_code_t */
     uint8_t bits;
     uint16_t lanes;
 } tmsg_dtype_t;
 
-/* The functions here keep no state: from any thread. */
+/* The functions here keep no state. Any thread may call them. */
 
 /* Bytes that hold any name written by tmsg_dtype_format(), NUL included. */
 enum { TMSG_DTYPE_NAME_MAX = 32 };
 
-/* Checks that the code is one of the list with a width it can have (float:
- * 16, 32, 64; bfloat: 16; complex: 32, 64, 128; bool: 8; int and uint: 1, 2,
- * 4, 8, 16, 32, 64; opaque: multiples of 8; the float8/6/4 kinds: 8, 6, 4)
- * and that lanes is not 0. Errors: UNSUPPORTED. */
+/* Checks that the code is in the list, that it can have this width, and that
+ * lanes is not 0. The widths are: float 16, 32, 64; bfloat 16; complex 32, 64,
+ * 128; bool 8; int and uint 1, 2, 4, 8, 16, 32, 64; opaque multiples of 8; the
+ * float8/6/4 kinds 8, 6, 4.
+ * Errors:
+ *   UNSUPPORTED - it is no such dtype */
 TMSG_API tmsg_status_t tmsg_dtype_check(tmsg_dtype_t dtype);
 
-/* Writes the name, numpy's where numpy has one: "float32", "uint8", "bool",
- * "complex64", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", with "x4" after
- * it for 4 lanes. Writes at most name_bytes, always NUL-terminated, and
- * returns `name`. A dtype outside the list is written as "dtype(code,bits)". */
+/* Writes the name, as numpy has it if numpy has that dtype: "float32", "uint8",
+ * "bool", "complex64", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", with "x4"
+ * after it for 4 lanes. A dtype that is not in the list is written as
+ * "dtype(code,bits)". Writes at most name_bytes, always NUL-terminated, and
+ * returns `name`. */
 TMSG_API const char *tmsg_dtype_format(tmsg_dtype_t dtype, char *name,
                                        size_t name_bytes);
 
-/* The reverse of tmsg_dtype_format(). Errors: INVALID_PARAM names the text. */
+/* Reads what tmsg_dtype_format() writes.
+ * Errors:
+ *   INVALID_PARAM - the text is no dtype; the error names it */
 TMSG_API tmsg_status_t tmsg_dtype_parse(const char *name,
                                         tmsg_dtype_t *dtype_p);
 

@@ -21,90 +21,108 @@
 extern "C" {
 #endif
 
-/* A message of which what describes it has come and no byte of its tensors was
- * taken yet. It is valid until the callback that gets it returns, in that
- * callback's thread. */
+/* A message whose description (names, dtypes, shapes, metadata) has come, and
+ * none of whose tensors was received yet. It is valid until the callback that
+ * gets it returns, in the thread of that callback. */
 typedef struct tmsg_incoming tmsg_incoming_t;
 
 /* Called for each message that arrives and is well-formed, before any byte of
- * its payload is taken, to say where its tensors go (tmsg_incoming_place()), or
- * that it is not wanted (tmsg_incoming_refuse()). Tensors that it does not
- * place go where they would go without it; a callback that does nothing accepts
- * the message. Messages come in the order of their arrival, which need not be
- * that of their delivery where they differ in size or channel; that they will
- * be delivered is not certain yet. Where names and metadata are too many for
- * one header of UCX's they come with the payload, which is then in the
- * library's memory already: what is placed is copied. Not called for calls,
- * replies and messages of streams, which go where they would go without it.
- * Thread and calls as for an allocator: on the thread that progresses, with no
- * lock held, on a worker of several threads perhaps while a callback runs on
- * another. It may call the library, destroy included; a call that would have to
- * wait answers WOULD_BLOCK. */
+ * its payload is received. It says where tensors go (tmsg_incoming_place(),
+ * tmsg_incoming_choose()), or that the message is not wanted
+ * (tmsg_incoming_refuse()). A callback that does nothing accepts the message.
+ * Tensors that it does not place go where they would go otherwise.
+ *
+ * The calls come in the order of arrival. Messages of different sizes or
+ * channels may be delivered in another order, and it is not certain yet that
+ * they will be delivered. If names and metadata are too many for one header of
+ * UCX, they come with the payload, which is then in the library's memory
+ * already: tensors that are placed are copied. Calls, replies and messages of
+ * streams do not come here.
+ *
+ * It runs on the thread that drives the worker, with no lock held. If several
+ * threads use the worker, another callback may run on another thread at that
+ * time. It may call the library, destroy functions included. A call that would
+ * have to wait returns WOULD_BLOCK. */
 typedef void (*tmsg_header_fn)(void *arg, tmsg_incoming_t *incoming);
 
-/* The map as it will be delivered, to be read and not to be sent: the data of
- * its tensors are NULL until they are placed. But one that comes with gaps
- * (TMSG_SEND_KEEP_STRIDES) is the memory that it needs here, a tensor of one
- * dimension, and gets its own shape and strides when it is delivered. */
+/* Returns the map as it will be delivered. It may be read, but not sent: the
+ * data of its tensors are NULL until they are placed. A tensor that comes with
+ * gaps (TMSG_SEND_KEEP_STRIDES) is shown as the memory that it needs here, a
+ * tensor of one dimension. It gets its own shape and strides when it is
+ * delivered. */
 TMSG_API const tmsg_map_t *tmsg_incoming_map(const tmsg_incoming_t *incoming);
 
-/* The endpoint that it comes over. Valid as that of a message. */
+/* Returns the endpoint that the message comes over. Valid as long as that of a
+ * message. */
 TMSG_API tmsg_endpoint_t *
 tmsg_incoming_endpoint(const tmsg_incoming_t *incoming);
 
-/* Bytes of the payload: all tensors with the gaps between them. */
+/* Returns the bytes of the payload: all tensors with the gaps between them. */
 TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 
-/* Says on which device tensor `index` of the map is to lie, wherever it was
- * sent from (tmsg_context_device() knows it by its index in a device table);
- * where nothing is said that is the device that it was sent from, if
- * there is such memory here, or the host. Memory for it is found there as for
- * others: the application's allocator, the library's pool; there is no falling
- * back to the host from a device that was chosen, the message is refused. With
- * a stream (none: all zeros) the memory is allocated and freed in its order,
- * and the data are written after what it holds now; it lives as long as the
- * message. When the message is delivered the data are there, for any stream.
- * Errors: NOT_FOUND (index; no domain holds that device), ALREADY_EXISTS (it is
- * placed), NO_MEMORY, LIMIT_EXCEEDED. */
+/* Says on which device tensor `index` of the map is to lie, whatever device it
+ * was sent from. (tmsg_context_device() knows a device by its index in a device
+ * table.) Without this call it lies on the device that it was sent from, if
+ * there is such memory here, or on the host.
+ *
+ * Memory for it comes from the application's allocator or the library's pool,
+ * as for other tensors. If there is none on a device that was chosen, the
+ * message is refused: it does not fall back to the host. With a stream (none:
+ * all zeros) the memory is allocated and freed in the order of that stream, and
+ * the data are written after the work that the stream holds now. The stream
+ * lives as long as the message. When the message is delivered, the data are
+ * there for any stream.
+ * Errors:
+ *   NOT_FOUND - the index is out of range, or no domain holds that device
+ *   ALREADY_EXISTS - the tensor is placed
+ *   NO_MEMORY
+ *   LIMIT_EXCEEDED */
 TMSG_API tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming,
                                             size_t index, tmsg_device_t device,
                                             tmsg_stream_t stream);
 
-/* The same for the tensor of that name. Errors: NOT_FOUND (no such tensor), and
- * those of tmsg_incoming_choose(). */
+/* Does the same for the tensor of that name.
+ * Errors: those of tmsg_incoming_choose(), and:
+ *   NOT_FOUND - no tensor has this name */
 TMSG_API tmsg_status_t tmsg_incoming_choose_name(tmsg_incoming_t *incoming,
                                                  const char *name,
                                                  tmsg_device_t device,
                                                  tmsg_stream_t stream);
 
-/* The same for each tensor that is not placed. */
+/* Does the same for each tensor that is not placed. */
 TMSG_API tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,
                                                 tmsg_device_t device,
                                                 tmsg_stream_t stream);
 
-/* Has tensor `index` of the map received into `data`, memory of the CPU, or
- * of the device that was chosen for it before, with room for `capacity` bytes,
- * at least as many as its elements take packed, each once where a stride is 0.
- * It is written to from now on and lent until the message is destroyed (and no
- * send of it is under way) or, where the message is not delivered, until no
- * byte can be written to it any more. Then *params' release, if any, is called,
- * once, from whatever thread, with no lock held; it does not call the library
- * for that message. `params` (NULL: no release) are those of tmsg_map_add().
- * Such memory does not count against held_bytes. Nothing is copied where UCX
- * can receive into it: one tensor of its own, or tensors that follow each other
- * without gaps. Errors: NOT_FOUND (index), INVALID_PARAM (NULL, capacity too
- * small, unknown bit), ALREADY_EXISTS (it is placed), and then release is not
- * called. */
+/* Has tensor `index` of the map received into `data`: memory of the CPU, or of
+ * the device that was chosen for it before. It has room for `capacity` bytes,
+ * at least as many as the elements take packed, each once if a stride is 0.
+ *
+ * The memory is lent from now on, and is written to. That ends when the message
+ * is destroyed and no send of it is under way; if the message is not delivered,
+ * when no byte can be written there any more. Then the release function of
+ * *params, if any, is called once, from any thread, with no lock held. It must
+ * not call the library for that message. `params` (NULL: no release) are those
+ * of tmsg_map_add(). Such memory does not count against held_bytes.
+ *
+ * Nothing is copied if UCX can receive into the memory: into that of one
+ * tensor, or of tensors that follow each other without gaps. In case of an
+ * error release is not called.
+ * Errors:
+ *   NOT_FOUND - the index is out of range
+ *   INVALID_PARAM - a NULL, a capacity that is too small, or an unknown bit
+ *   ALREADY_EXISTS - the tensor is placed */
 TMSG_API tmsg_status_t tmsg_incoming_place(tmsg_incoming_t *incoming,
                                            size_t index, void *data,
                                            uint64_t capacity,
                                            const tmsg_map_add_params_t *params);
 
-/* Refuses the message: its sender, if it still waits, hears `status` and `why`
- * (at most 240 bytes of it, copied), as of any refusal; here on_refused is
+/* Refuses the message. Its sender, if it still waits, gets `status` and `why`
+ * (at most 240 bytes of it, copied), as for any refusal. Here on_refused is
  * called in the message's turn, and memory that was placed is given back. A
- * peer of ucx:// hears nothing. Errors: INVALID_PARAM (a status that is no
- * failure, or CLOSED; `why` is NULL). */
+ * peer of ucx:// is not told.
+ * Errors:
+ *   INVALID_PARAM - a status that is no failure, or CLOSED; or why is NULL */
 TMSG_API tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,
                                             tmsg_status_t status,
                                             const char *why);

@@ -34,12 +34,13 @@ enum {
     TMSG_LIMIT_ALL = (1 << 9) - 1
 };
 
-/* A message beyond a limit is refused before anything is allocated for it,
- * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
- * keep the default named beside them; new fields come at the end, with a bit.
- * A limit is 1 at least; tensors, metadata_bytes, metadata_keys and
- * header_bytes are 2^32 - 1 at most, message_bytes, held_bytes and lent_bytes
- * 2^63 - 1, and others are refused with INVALID_PARAM. */
+/* A message beyond a limit is refused before anything is allocated for it, with
+ * LIMIT_EXCEEDED at both ends. A field whose bit is unset in field_mask keeps
+ * the default named beside it. New fields come at the end, with a bit.
+ *
+ * A limit is at least 1. tensors, metadata_bytes, metadata_keys and
+ * header_bytes are at most 2^32 - 1; message_bytes, held_bytes and lent_bytes
+ * at most 2^63 - 1. Other values are refused with INVALID_PARAM. */
 typedef struct tmsg_limits {
     uint64_t field_mask;     /* TMSG_LIMIT_* */
     uint64_t tensors;        /* in one map: 2^20 */
@@ -49,32 +50,34 @@ typedef struct tmsg_limits {
     uint64_t header_bytes;   /* encoded names, shapes, metadata: 512 MiB */
     uint64_t message_bytes;  /* payload of one message, with what is
                               * broadcast written out: 1 TiB */
-    uint64_t held_bytes;     /* received and not released, a worker, in the
-                              * library's own memory, that of devices among it:
-                              * a quarter of RAM. A message that does not fit
-                              * now waits at its sender, and with it what came
-                              * after it to this worker, from whomever, but for
-                              * payloads of a few hundred bytes; one that never
-                              * can is refused. Payloads count, and names,
-                              * shapes, metadata and captured headers. Up to a
-                              * quarter of it more is what peers may send ahead,
-                              * before there is memory for it. What comes with a
-                              * header cannot wait: a message is refused where
-                              * it would take all together more than 64 MiB
-                              * beyond the limit, or what the application has
-                              * not yet is more than 64 MiB and a quarter of
-                              * it. */
+    uint64_t held_bytes;     /* received and not released, for each worker, in
+                              * the library's own memory, that of devices
+                              * included: a quarter of RAM. Payloads count, and
+                              * names, shapes, metadata and captured headers.
+                              * A message that does not fit now waits at its
+                              * sender, and with it everything that comes after
+                              * it to this worker, from any peer, except
+                              * payloads of a few hundred bytes. A message that
+                              * can never fit is refused.
+                              * Peers may send ahead up to a quarter of this in
+                              * addition, before there is memory for it. What
+                              * comes with a header cannot wait. So a message is
+                              * refused if everything together would exceed the
+                              * limit by more than 64 MiB, or if what the
+                              * application does not have yet is more than 64
+                              * MiB and a quarter of the limit */
     uint64_t metadata_keys;  /* in one map: 65536 */
     uint64_t lent_bytes;     /* of tensors, lent by the offers of a worker until
-                              * their on_release; a map that is offered twice
-                              * counts twice. tmsg_offer_create() refuses what
-                              * would be more. 2^63 - 1, which is no limit */
+                              * their on_release. A map that is offered twice
+                              * counts twice. tmsg_offer_create() refuses an
+                              * offer beyond it. 2^63 - 1, which is no limit */
 } tmsg_limits_t;
 
-/* Writes the defaults of this machine to those fields of *limits_p whose bits
- * are set in its field_mask (TMSG_LIMIT_ALL: all that these headers know) and
- * leaves the mask as it is: *limits_p, with a field changed, is then limits to
- * give. From any thread. Errors: INVALID_PARAM (NULL, unknown bit). */
+/* Writes this machine's defaults to the fields of *limits_p whose bits are set
+ * in its field_mask (TMSG_LIMIT_ALL: all that these headers know). The mask
+ * stays. Then change a field, and give *limits_p to a context. From any thread.
+ * Errors:
+ *   INVALID_PARAM - limits_p is NULL, or an unknown bit */
 TMSG_API tmsg_status_t tmsg_limits_default(tmsg_limits_t *limits_p);
 
 #ifdef __cplusplus

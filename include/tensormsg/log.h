@@ -24,38 +24,41 @@ typedef enum {
     TMSG_LOG_DEBUG = 4  /* every message */
 } tmsg_log_level_t;
 
-/* Receives one line, without newline. Called from whichever thread logs, one
- * call at a time; it must not call the library and must not block. Threads that
- * log are those that call the library, those of the library that drive a
- * worker, and one that looks after peers that do not hang up, which may log for
- * 250 ms after tmsg_worker_destroy(). Lines that come when the program exits
- * go to standard error. A program whose function uses what ends with main()
- * calls tmsg_log_set(level, NULL, NULL) before: afterwards the function is not
- * called any more. */
+/* Receives one line, without newline. Called on the thread that logs, one call
+ * at a time. It must not call the library and must not block. These threads
+ * log: those that call the library, those of the library that drive a worker,
+ * and one that looks after peers that do not hang up. The last may log for 250
+ * ms after tmsg_worker_destroy().
+ *
+ * Lines that come when the program exits go to standard error. If this function
+ * uses something that ends with main(), call tmsg_log_set(level, NULL, NULL)
+ * before: afterwards the function is not called any more. */
 typedef void (*tmsg_log_fn)(void *arg, tmsg_log_level_t level,
                             const char *line);
 
 /* Peers and strangers can cause some lines as often as they like. Of each kind
- * of such lines ten are written in 10 s. The further ones are counted, and a
- * line says how many there were, and of whom: "412 connections from 127.0.0.1
- * did not speak tensormsg in the last 10 s". A thread that drives a worker
- * writes that line when the 10 s are over, and tmsg_worker_destroy() at the
- * latest; counts that are left when the process ends go to standard error.
- * Lines of level DEBUG are all written. */
+ * of such lines ten are written in 10 s. Further ones are counted, and a line
+ * says how many there were, and from whom: "412 connections from 127.0.0.1 did
+ * not speak tensormsg in the last 10 s". A thread that drives a worker writes
+ * that line after the 10 s, at the latest in tmsg_worker_destroy(). Counts that
+ * are left when the process ends go to standard error. Lines of level DEBUG are
+ * all written. */
 
-/* Sends lines of `level` and graver to `fn`; fn NULL means standard error.
- * Holds for the process. Without this call the variable TENSORMSG_LOG (none,
- * error, warn, info, debug) decides, read once. Thread-safe. */
+/* Sends lines of `level` and of more severe levels to `fn`; fn NULL means
+ * standard error. It holds for the process. Without this call the variable
+ * TENSORMSG_LOG (none, error, warn, info, debug) decides, read once.
+ * Thread-safe. */
 TMSG_API void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg);
 
-/* Sends UCX's own lines to `fn`: those that UCX_LOG_LEVEL lets through, by
- * default its warnings and errors, of which ten of a source file of UCX's are
- * written in 10 s. fn NULL means standard error, as without this call. What
- * ends the process goes to standard error in any case. Nothing comes where
- * UCX_LOG_FILE is set, or somebody else in the process takes UCX's lines. Holds
- * for the process; `fn` as that of tmsg_log_set(), but UCX calls it, maybe with
- * locks of its own held. What UCX says while a function of these two runs in
- * the same thread goes to standard error. Thread-safe. */
+/* Sends UCX's own lines to `fn`: those that UCX_LOG_LEVEL allows, by default
+ * its warnings and errors. Of each source file of UCX ten are written in 10 s.
+ * fn NULL means standard error, as without this call. Lines that end the
+ * process go to standard error in any case. Nothing comes if UCX_LOG_FILE is
+ * set, or if another part of the process takes UCX's lines.
+ *
+ * It holds for the process. `fn` is as for tmsg_log_set(), but UCX calls it,
+ * perhaps with locks of its own held. What UCX says while a log function runs
+ * in the same thread goes to standard error. Thread-safe. */
 TMSG_API void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg);
 
 #ifdef __cplusplus

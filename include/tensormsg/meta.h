@@ -42,7 +42,7 @@ typedef enum {
     TMSG_META_TYPE_BYTES = 5
 } tmsg_meta_type_t;
 
-/* One value. Which of the fields counts is said by type. */
+/* One value. `type` says which of the fields counts. */
 typedef struct tmsg_meta {
     int32_t type;     /* tmsg_meta_type_t */
     int32_t boolean;  /* BOOL: 0 or 1 */
@@ -52,14 +52,18 @@ typedef struct tmsg_meta {
     size_t bytes;     /* STRING, BYTES: without that NUL */
 } tmsg_meta_t;
 
-/* Sets `key` to a copy of *value; a key that exists keeps its place and takes
- * the new value, of whatever type. Errors: INVALID_PARAM (a NULL, key or string
- * not UTF-8, empty key, wrong type for a reserved key), LIMIT_EXCEEDED (key
- * over 4096 bytes), NO_MEMORY, BUSY (the map is being sent). */
+/* Sets `key` to a copy of *value. A key that exists keeps its place and gets
+ * the new value, of any type.
+ * Errors:
+ *   INVALID_PARAM - a NULL; a key or string that is not UTF-8; an empty key;
+ *     the wrong type for a reserved key
+ *   LIMIT_EXCEEDED - the key has more than 4096 bytes
+ *   NO_MEMORY
+ *   BUSY - the map is being sent */
 TMSG_API tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
                                          const tmsg_meta_t *value);
 
-/* The same, a function a type. `text` is NUL-terminated. */
+/* Do the same, one function for each type. `text` is NUL-terminated. */
 TMSG_API tmsg_status_t tmsg_map_set_bool(tmsg_map_t *map, const char *key,
                                          int boolean);
 TMSG_API tmsg_status_t tmsg_map_set_i64(tmsg_map_t *map, const char *key,
@@ -71,17 +75,22 @@ TMSG_API tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
 TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                           const void *data, size_t bytes);
 
-/* Finds a value. What *value_p points to belongs to the map and lives until
- * the map next changes, be it under another key. Here and below an output may
- * be NULL, by one who only asks whether there is such a key. Errors: NOT_FOUND,
- * INVALID_PARAM (map or key is NULL). */
+/* Finds a value. What *value_p points to belongs to the map and lives until the
+ * map next changes, also under another key. Here and below an output may be
+ * NULL, to ask whether there is such a key.
+ * Errors:
+ *   NOT_FOUND - there is no such key
+ *   INVALID_PARAM - map or key is NULL */
 TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                          tmsg_meta_t *value_p);
 
-/* Shorthands that want one type; what they point to lives as long. A string
- * that holds a NUL is no C string: it is refused, and tmsg_map_get_meta() has
- * it. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL; another type; a NUL
- * in the string). */
+/* Find a value of one type. What they point to lives as long as for
+ * tmsg_map_get_meta(). A string that holds a NUL is no C string: these refuse
+ * it, and tmsg_map_get_meta() gives it.
+ * Errors:
+ *   NOT_FOUND - there is no such key
+ *   INVALID_PARAM - map or key is NULL; the value has another type; a NUL in
+ *     the string */
 TMSG_API tmsg_status_t tmsg_map_get_bool(const tmsg_map_t *map, const char *key,
                                          int *boolean_p);
 TMSG_API tmsg_status_t tmsg_map_get_i64(const tmsg_map_t *map, const char *key,
@@ -95,16 +104,21 @@ TMSG_API tmsg_status_t tmsg_map_get_bytes(const tmsg_map_t *map,
                                           const char *key, const void **data_p,
                                           size_t *bytes_p);
 
-/* Number of keys (0 where map is NULL), and the one at `index` in the order
- * they were first set. Errors: NOT_FOUND (index out of range), INVALID_PARAM
- * (map is NULL). */
+/* Return the number of keys (0 if map is NULL), and give the one at `index` in
+ * the order in which they were first set.
+ * Errors:
+ *   NOT_FOUND - the index is out of range
+ *   INVALID_PARAM - map is NULL */
 TMSG_API size_t tmsg_map_meta_size(const tmsg_map_t *map);
 TMSG_API tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                         const char **key_p,
                                         tmsg_meta_t *value_p);
 
-/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL),
- * BUSY. */
+/* Removes a key.
+ * Errors:
+ *   NOT_FOUND - there is no such key
+ *   INVALID_PARAM - map or key is NULL
+ *   BUSY - the map is being sent */
 TMSG_API tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key);
 
 #ifdef __cplusplus

@@ -24,33 +24,36 @@
 extern "C" {
 #endif
 
-/* Sends each map to all endpoints that were added to it, its subscribers.
- * Peers come, go and die as they like. What waits for a subscriber is bounded,
- * and beyond the bounds that one alone meets its policy, unless the policy is
- * that the publisher waits. Payload and header are
- * prepared once for all of them, and the map is held until the last one has it.
- * It belongs to its worker, and its calls to the threads that may use that
- * (worker.h). See docs/reference/publish.md. */
+/* A publisher sends each map to all endpoints that were added to it, its
+ * subscribers. Peers come, go and die as they like. What waits for a subscriber
+ * is bounded. At the bound this subscriber meets its policy, and the others are
+ * not affected, unless the policy is that the publisher waits. Payload and
+ * header are prepared once for all of them. The map is held until the last one
+ * has it.
+ *
+ * A publisher belongs to its worker, and its functions to the threads that may
+ * use that worker (worker.h). See docs/reference/publish.md. */
 typedef struct tmsg_publisher tmsg_publisher_t;
 
 /* What happens to a subscriber for which too much waits. */
 typedef enum {
-    TMSG_SLOW_DROP_OLDEST = 0, /* of what waits */
-    TMSG_SLOW_DROP_NEWEST = 1, /* what was just published */
+    TMSG_SLOW_DROP_OLDEST = 0, /* the oldest waiting messages are dropped */
+    TMSG_SLOW_DROP_NEWEST = 1, /* the message just published is dropped */
     TMSG_SLOW_DISCONNECT = 2,  /* its endpoint ends with LIMIT_EXCEEDED */
     TMSG_SLOW_WAIT = 3 /* nothing is dropped: tmsg_publisher_publish() waits
-                        * for room, and all go as the slowest does */
+                        * for room, and all subscribers go as fast as the
+                        * slowest */
 } tmsg_slow_t;
 
 enum {
-    /* Live: the newest map alone, whenever it took the one before. What is
-     * older and still waits is dropped. Stands for messages 1, window 1,
-     * DROP_OLDEST. A peer asks for it with TMSG_SUBSCRIBE_NEWEST (endpoint.h),
-     * and then never makes the publisher wait. */
+    /* Live: the subscriber gets only the newest map, each time that it took the
+     * one before. Older maps that still wait are dropped. Stands for messages
+     * 1, window 1, DROP_OLDEST. A peer asks for it with TMSG_SUBSCRIBE_NEWEST
+     * (endpoint.h), and then never makes the publisher wait. */
     TMSG_SUBSCRIBER_NEWEST = 1 << 0,
 
-    /* The publisher destroys the endpoint when it has ended, or is destroyed
-     * itself. */
+    /* The publisher destroys the endpoint when the endpoint has ended, or the
+     * publisher is destroyed. */
     TMSG_SUBSCRIBER_OWNED = 1 << 1
 };
 
@@ -66,18 +69,18 @@ enum {
 typedef struct tmsg_subscriber_params {
     uint64_t field_mask; /* TMSG_SUBSCRIBER_PARAM_*; unset: defaults */
     uint32_t flags;      /* TMSG_SUBSCRIBER_*; default 0 */
-    uint32_t messages;   /* that wait for it at most; 1 or more, default 16;
-                          * with DROP_OLDEST the default is fewer for who does
-                          * not keep up, 3 at least */
-    uint64_t bytes;      /* of their tensors, at most, but for a single one;
-                          * default no bound */
-    uint32_t window;     /* messages on the way to it, which its application
-                          * has not taken: beyond them they wait. 1 or more,
-                          * default 32; with DROP_OLDEST the default is fewer
-                          * for who does not keep up, as many as it takes in
-                          * about 100 ms */
+    uint32_t messages;   /* that may wait for it; 1 or more, default 16. With
+                          * DROP_OLDEST the default is lower for a subscriber
+                          * that does not keep up, 3 at least */
+    uint64_t bytes;      /* of tensors that may wait; a single message is never
+                          * too large; default no bound */
+    uint32_t window;     /* messages on the way to it that its application has
+                          * not taken: at this number further ones wait. 1 or
+                          * more, default 32. With DROP_OLDEST the default is
+                          * lower for a subscriber that does not keep up: as
+                          * many as it takes in about 100 ms */
     int32_t slow;        /* tmsg_slow_t; default DROP_OLDEST */
-    uint32_t most_ms;    /* that a message waits for it at most, 1 or more;
+    uint32_t most_ms;    /* how long a message may wait for it, 1 or more;
                           * default UINT32_MAX, no bound. With DROP_OLDEST what
                           * waits longer is dropped, the newest message, too */
 } tmsg_subscriber_params_t;
@@ -90,117 +93,151 @@ enum {
 
 typedef struct tmsg_publisher_params {
     uint64_t field_mask; /* TMSG_PUBLISHER_PARAM_*; unset: defaults */
-    uint32_t keep;       /* newest maps that a newcomer is sent; default 0. If
-                          * `messages` is set it is sent so many of them */
+    uint32_t keep; /* newest maps that a new subscriber is sent; default 0.
+                    * At most its `messages`, if that is set */
     const tmsg_subscriber_params_t *subscriber; /* for those that are added
-                                                 * without; NULL: defaults */
-    /* Who is subscribed, as a listener's functions of these names tell who is
-     * connected (listener.h); each may be NULL, the default. on_peer is called
-     * once for each subscriber, when it is connected. on_lost is called when
-     * such a subscriber has left: with the status and error of its endpoint,
-     * or with OK if tmsg_publisher_remove() or tmsg_publisher_close() took it
-     * out. Neither is called after tmsg_publisher_destroy(). */
+                                                 * without any; NULL:
+                                                 * defaults */
+    /* on_peer and on_lost tell who is subscribed, as a listener's functions of
+     * these names tell who is connected (listener.h). Each may be NULL, the
+     * default. on_peer is called once for each subscriber, when it is
+     * connected. on_lost is called when such a subscriber has left: with the
+     * status and error of its endpoint, or with OK if tmsg_publisher_remove()
+     * or tmsg_publisher_close() took it out. Neither is called after
+     * tmsg_publisher_destroy(). */
     tmsg_peer_fn on_peer;
     tmsg_closed_fn on_lost;
     void *on_peer_arg; /* passed to both; set with them */
 } tmsg_publisher_params_t;
 
-/* Creates one without subscribers. *params (NULL: defaults) is copied with what
- * it points to. The caller frees *publisher_p with tmsg_publisher_destroy().
- * Errors: INVALID_PARAM, NO_MEMORY, CLOSED (the worker is being destroyed). */
+/* Creates a publisher without subscribers. *params (NULL: defaults) is copied
+ * with what it points to. The caller frees *publisher_p with
+ * tmsg_publisher_destroy().
+ * Errors:
+ *   INVALID_PARAM - an unknown bit, or a field that is out of range
+ *   NO_MEMORY
+ *   CLOSED - the worker is being destroyed */
 TMSG_API tmsg_status_t tmsg_publisher_create(
     tmsg_worker_t *worker, const tmsg_publisher_params_t *params,
     tmsg_publisher_t **publisher_p);
 
 /* Adds an endpoint of the same worker, accepted or dialled, connected or not
- * yet. It is sent what is kept for newcomers, then all that is published from
- * now on; it can be used for anything else besides. `params` (NULL: the
- * publisher's) is copied. It leaves when it ends, however it does. Errors:
- * INVALID_PARAM, ALREADY_EXISTS, CLOSED or its own (it has ended),
- * NO_MEMORY. */
+ * yet. It is sent what is kept for new subscribers, then everything that is
+ * published from now on. It can be used for anything else, too. It leaves when
+ * it ends. `params` (NULL: the publisher's) is copied.
+ * Errors: the endpoint's own if it has ended, and:
+ *   INVALID_PARAM - a field, or an endpoint of another worker
+ *   ALREADY_EXISTS - the endpoint is a subscriber
+ *   CLOSED
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t
 tmsg_publisher_add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
                    const tmsg_subscriber_params_t *params);
 
-/* The same as an on_accept of a listener, with the publisher as its argument:
- * whoever connects is added and owned. What cannot be added is destroyed, and
- * logged. */
+/* Adds an endpoint, as the on_accept of a listener with the publisher as its
+ * argument: whoever connects is added and owned. An endpoint that cannot be
+ * added is destroyed, and that is logged. */
 TMSG_API void tmsg_publisher_accept(void *publisher, tmsg_endpoint_t *endpoint);
 
-/* Takes an endpoint out. What waits for it is dropped, what is on the way goes
- * on. The endpoint is the caller's again, owned or not. Errors: NOT_FOUND. */
+/* Takes an endpoint out. What waits for it is dropped, and what is on the way
+ * goes on. The endpoint is the caller's again, owned or not.
+ * Errors:
+ *   NOT_FOUND - it is no subscriber */
 TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
                                              tmsg_endpoint_t *endpoint);
 
-/* Sends a map to all subscribers. Returns at once, and never waits for one of
- * them, but for those with TMSG_SLOW_WAIT: it drives the worker until these
- * have room, for timeout_ms at most, and otherwise nobody is sent the map. With
- * TMSG_SEND_TRY, or in a callback, it answers WOULD_BLOCK instead; see
- * tmsg_publisher_ready(). The map is held, which makes changes to it answer
- * BUSY, until all have it, or dropped it, and newcomers are no longer sent it:
- * to let go of it, give its tensors release functions (map.h) and destroy it
- * after this call; else borrowed data has to stay as it is until the request
- * has ended. The request ends with OK whatever became of each subscriber's:
- * that is counted. `params` (NULL: defaults) and request_p are those of
- * tmsg_endpoint_send(). Flags (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES,
- * TMSG_SEND_LEND), policy, channel, way and protocol hold for every subscriber,
- * each message being ACKED unless it goes to a peer that acknowledges nothing;
- * a channel that a peer does not take fails for that one. With TMSG_SEND_LEND
- * all who borrow share the map's blocks, or one copy. A map of blocks
- * (tmsg_shareable_alloc()) is held until all have given it back, which may be
- * after the request's end: a block may be written to when the request has ended
- * and tmsg_shareable_is_lent() says 0, or in the release function of its
- * tensor. A subscriber gets a message as without the flag, rather than dropped,
- * where it cannot be lent; who keeps 32 copies, or 512 MiB of them, is lent no
- * further ones. timeout_ms is for all from this call on: when it has passed,
- * what still waits for a subscriber is dropped, what is on the way is given up,
- * and the map is kept for newcomers no longer. on_done is called when the
- * request ends. Errors: INVALID_PARAM, NO_MEMORY, CLOSED (it is being closed),
- * and of TMSG_SLOW_WAIT TIMED_OUT and WOULD_BLOCK, which name the subscriber.
- */
+/* Sends a map to all subscribers. Returns at once, unless a subscriber with
+ * TMSG_SLOW_WAIT has no room: then it drives the worker until these have room,
+ * for at most timeout_ms. If they have none by then, nobody is sent the map.
+ * With TMSG_SEND_TRY, or in a callback, it returns WOULD_BLOCK instead of
+ * waiting: see tmsg_publisher_ready().
+ *
+ * The map is held until all have it or dropped it, and until new subscribers
+ * are no longer sent it. Until then changes to it return BUSY. To release the
+ * map early, give its tensors release functions (map.h) and destroy it after
+ * this call. Else keep borrowed data unchanged until the request has ended. The
+ * request ends with OK whatever happened to each subscriber's message: that is
+ * counted.
+ *
+ * `params` (NULL: defaults) and request_p are those of tmsg_endpoint_send().
+ * Flags (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND), policy,
+ * channel, way and protocol hold for every subscriber. Each message is ACKED,
+ * unless it goes to a peer that acknowledges nothing. A channel that a peer
+ * does not take fails for that peer only. timeout_ms is for all from this call
+ * on: when it has passed, what still waits is dropped, what is on the way is
+ * given up, and the map is no longer kept for new subscribers. on_done is
+ * called when the request ends.
+ *
+ * With TMSG_SEND_LEND all subscribers that borrow share the map's blocks, or
+ * one copy. A map of blocks (tmsg_shareable_alloc()) is held until all have
+ * given it back, which may be after the end of the request. Write to a block
+ * when the request has ended and tmsg_shareable_is_lent() returns 0, or in the
+ * release function of its tensor. If a message cannot be lent to a subscriber,
+ * it gets the message as without the flag. A subscriber that keeps 32 copies,
+ * or 512 MiB of them, is lent no further ones.
+ * Errors:
+ *   INVALID_PARAM
+ *   NO_MEMORY
+ *   CLOSED - the publisher is being closed
+ *   TIMED_OUT, WOULD_BLOCK - a subscriber with TMSG_SLOW_WAIT, which the error
+ *     names, has no room */
 TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
                                               const tmsg_map_t *map,
                                               const tmsg_send_params_t *params,
                                               tmsg_request_t **request_p);
 
 /* Gives a request that ends when every subscriber with TMSG_SLOW_WAIT has room
- * for one more map, at once where there is none of these: for who cannot wait
- * in tmsg_publisher_publish(). The map is one as large as that which was
- * answered WOULD_BLOCK last, if no other one was published since: so publish
- * with TMSG_SEND_TRY first, and again when the request has ended. Errors:
- * CLOSED (it is being closed), NO_MEMORY.
- */
+ * for one more map; at once if there is no such subscriber. It is for
+ * applications that cannot wait in tmsg_publisher_publish(). The map is taken
+ * to be as large as the one for which that last returned WOULD_BLOCK, if no
+ * other was published since. So publish with TMSG_SEND_TRY first, and again
+ * when the request has ended.
+ * Errors:
+ *   CLOSED - the publisher is being closed
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_publisher_ready(tmsg_publisher_t *publisher,
                                             tmsg_request_t **request_p);
 
-/* How many subscribers there are. */
+/* Returns the number of subscribers. */
 TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
 
-/* Describes it as a JSON object: "published" maps, "kept" ones, and messages
- * "delivered" (taken by the peer's application), "dropped" (by the policy, or
- * when the subscriber left) and "failed" (under way when it left, or refused by
- * it), of all subscribers, those that left included; "dropped_for", how many
- * were dropped for which reason: "messages", "bytes", "age" (the bounds),
- * "timeout" (of the publication), "left" (the subscriber) and "memory" (there
- * was none); "blocked", how often publishing waited; how many messages with
- * TMSG_SEND_LEND were "lent" and "not_lent", and "why_not_lent", if the last
- * one was not; then "subscribers" with "id", as of
- * tmsg_worker_overview(), "peer", the same of each, "mode" ("live", "all" or
- * ""), and how many are "waiting" and "under_way". *json_p is freed with
- * tmsg_string_free(). Errors: NO_MEMORY. */
+/* Describes the publisher as a JSON object:
+ *  - "published": maps
+ *  - "kept": maps for new subscribers
+ *  - "delivered": messages that a peer's application took. This and the
+ *    following counts are of all subscribers, those that left included.
+ *  - "dropped": messages that were dropped by the policy, or when the
+ *    subscriber left
+ *  - "failed": messages that were under way when the subscriber left, or that
+ *    it refused
+ *  - "dropped_for": how many were dropped for which reason: "messages",
+ *    "bytes", "age" (the bounds), "timeout" (of the publication), "left" (the
+ *    subscriber) and "memory" (there was none)
+ *  - "blocked": how often publishing waited
+ *  - "lent", "not_lent": messages with TMSG_SEND_LEND; "why_not_lent", if the
+ *    last one was not
+ *  - "subscribers": an array. Each has "id" (as in tmsg_worker_overview()),
+ *    "peer", the same counts, "mode" ("live", "all" or ""), and how many
+ *    messages are "waiting" and "under_way"
+ *
+ * *json_p is freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t
 tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
 
-/* Closes in order: nothing more is published or added; what waits is sent; then
- * the endpoints that it owns are closed, as by tmsg_endpoint_close(), and the
- * others leave. The request (which may be NULL) ends with OK when none is left.
- * Errors: NO_MEMORY, CLOSED (it was closed before). */
+/* Closes in order. Nothing more is published or added. What waits is sent. Then
+ * the endpoints that the publisher owns are closed, as by
+ * tmsg_endpoint_close(), and the others leave. The request (which may be NULL)
+ * ends with OK when no subscriber is left.
+ * Errors:
+ *   NO_MEMORY
+ *   CLOSED - it was closed before */
 TMSG_API tmsg_status_t tmsg_publisher_close(tmsg_publisher_t *publisher,
                                             tmsg_request_t **request_p);
 
-/* Frees it. What waits is dropped, what is on the way goes on, except to the
- * endpoints that it owns, which are destroyed. To be called before its worker
- * is destroyed, which frees it too. NULL is allowed. */
+/* Frees the publisher. What waits is dropped, and what is on the way goes on.
+ * The endpoints that it owns are destroyed, and what is on the way to them is
+ * lost. Call this before the worker is destroyed, which frees the publisher
+ * too. NULL is allowed. */
 TMSG_API void tmsg_publisher_destroy(tmsg_publisher_t *publisher);
 
 #ifdef __cplusplus

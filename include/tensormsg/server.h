@@ -20,23 +20,24 @@
 extern "C" {
 #endif
 
-/* Answers the calls (tensormsg/call.h) that come over the endpoints of one
- * worker, whichever side dialled. A worker has at most one server; without one
- * its peers' calls end with UNSUPPORTED, except fetches (tensormsg/offer.h). */
+/* A server answers the calls (tensormsg/call.h) that come over the endpoints of
+ * one worker, whichever side dialled. A worker has at most one server. Without
+ * one its peers' calls end with UNSUPPORTED, except fetches
+ * (tensormsg/offer.h). */
 typedef struct tmsg_server tmsg_server_t;
 
-/* One call, as its server sees it. The handle is the handler's until that
- * returns, and whoever's who asked for it with tmsg_task_keep(). The functions
- * of a task may be called from any thread on a worker that is shared, else from
- * the worker's own. */
+/* One call, as its server sees it. The handle is the handler's until the
+ * handler returns; tmsg_task_keep() gives another one. On a shared worker any
+ * thread may call the functions of a task, else the worker's own. */
 typedef struct tmsg_task tmsg_task_t;
 
 /* Runs a call. It answers with tmsg_task_reply() or tmsg_task_fail(), before it
- * returns or, if it took tmsg_task_keep(), later. A call that nobody can answer
- * any more, for the last handle on it is gone, ends with INTERNAL at its
- * caller. Thread: that which progresses, with no lock held, where it may do
- * what a message's handler may; or one of the server's own
- * (TMSG_SERVER_PARAM_THREADS), where it may also wait. */
+ * returns or, after tmsg_task_keep(), later. If the last handle on a call is
+ * gone without an answer, the call ends with INTERNAL at its caller.
+ *
+ * It runs on the thread that drives the worker, with no lock held, and may do
+ * what a message handler may. Or it runs on a thread of the server
+ * (TMSG_SERVER_PARAM_THREADS), and may also wait. */
 typedef void (*tmsg_handler_fn)(void *arg, tmsg_task_t *task);
 
 enum {
@@ -47,40 +48,48 @@ enum {
 };
 
 enum {
-    TMSG_SERVER_NO_METHODS = 1 << 0, /* it does not list its methods, */
-    TMSG_SERVER_NO_HEALTH = 1 << 1,  /* nor say how it is (reflect.h) */
-    TMSG_SERVER_NOT_READY = 1 << 2   /* its health is NOT_SERVING at first,
-                                      * until tmsg_server_set_health(); till
-                                      * it is SERVING for the first time, calls
-                                      * of methods that it does not have end
-                                      * with UNAVAILABLE, not NOT_FOUND */
+    TMSG_SERVER_NO_METHODS = 1 << 0, /* it does not list its methods */
+    TMSG_SERVER_NO_HEALTH = 1
+                            << 1,  /* it does not tell its health (reflect.h) */
+    TMSG_SERVER_NOT_READY = 1 << 2 /* its health is NOT_SERVING at first,
+                                    * until tmsg_server_set_health(). Before
+                                    * it is SERVING for the first time, calls
+                                    * of methods that it does not have end
+                                    * with UNAVAILABLE, not NOT_FOUND */
 };
 
-/* A call is *running* from when its handler begins until the handler has
- * returned and has answered, in vain perhaps, or the last handle on its task is
- * gone; it waits before that. Handles that are kept longer hold the memory of
- * its map, which counts against the limit held_bytes, and no place here. A call
- * that still waits shortly before its caller's time is up (a sixteenth of it,
- * 50 ms at most) ends with TIMED_OUT, and words that say what runs. Where calls
- * of a method wait and none has begun for a second the log says so, once a
- * minute at most, and the method is STALLED (tensormsg/reflect.h). */
+/* A call waits until its handler begins. Then it is *running*, until the
+ * handler has returned and has answered (even if nobody waits for the answer),
+ * or until the last handle on its task is gone. Handles that are kept longer
+ * take no place here. They hold the memory of the call's map, which counts
+ * against held_bytes.
+ *
+ * A call that still waits shortly before its caller's time is up (a sixteenth
+ * of that time, 50 ms at most) ends with TIMED_OUT, and the error says what
+ * runs. If calls of a method wait and none has begun for a second, the log says
+ * so, once a minute at most, and the method is STALLED
+ * (tensormsg/reflect.h). */
 typedef struct tmsg_server_params {
     uint64_t field_mask;  /* TMSG_SERVER_PARAM_*; unset: defaults */
     uint32_t concurrency; /* calls that may run at once, of all methods; 1 or
                            * more, default 1024 */
-    uint32_t queue;       /* calls that may wait beside them; further ones end
-                           * at once with RESOURCE_EXHAUSTED. Default 1024 */
-    uint32_t threads;     /* handlers run on so many threads of the server's,
-                           * 1 to 1024, which takes a shared worker; 0, the
-                           * default: on the thread that progresses */
+    uint32_t queue;       /* further calls that may wait; others end at once
+                           * with RESOURCE_EXHAUSTED. Default 1024 */
+    uint32_t threads;     /* handlers run on this many threads of the server, 1
+                           * to 1024; the worker has to be shared. 0, the
+                           * default: on the thread that drives the worker */
     uint32_t flags;       /* TMSG_SERVER_*; default 0 */
 } tmsg_server_params_t;
 
-/* Creates the server of a worker; it serves from now on. *params (NULL:
+/* Creates the server of a worker. It serves from now on. *params (NULL:
  * defaults) is copied. The caller frees *server_p with tmsg_server_destroy(),
- * before the worker. Errors: INVALID_PARAM (a field; threads on a worker that
- * is not shared), ALREADY_EXISTS (the worker has one), CLOSED, NO_MEMORY, IO
- * (no thread). */
+ * before the worker.
+ * Errors:
+ *   INVALID_PARAM - a field; threads on a worker that is not shared
+ *   ALREADY_EXISTS - the worker has a server
+ *   CLOSED
+ *   NO_MEMORY
+ *   IO - the system gives no thread */
 TMSG_API tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
                                           const tmsg_server_params_t *params,
                                           tmsg_server_t **server_p);
@@ -95,95 +104,107 @@ enum {
 };
 
 enum {
-    TMSG_METHOD_IDEMPOTENT = 1 << 0 /* to run it twice is as once: callers that
-                                     * retry may do so whatever failed */
+    TMSG_METHOD_IDEMPOTENT = 1 << 0 /* it may run twice: callers that retry may
+                                     * do so after any failure */
 };
 
 enum { TMSG_METHOD_DESCRIPTION_MAX = 1024 }; /* bytes */
 
 typedef struct tmsg_method_params {
     uint64_t field_mask;  /* TMSG_METHOD_PARAM_*; unset: defaults */
-    uint32_t concurrency; /* as of the server, for this method alone; default:
-                           * as many as that */
+    uint32_t concurrency; /* as of the server, for this method; default: that of
+                           * the server */
     uint32_t queue;       /* likewise */
-    /* What it takes and gives, as text (docs/reference/signatures.md,
-     * tensormsg/ signature.h); default, or NULL: any map. A call with another
-     * map ends with INVALID_PARAM and words that say which tensor is wrong and
-     * how, and reaches no handler; one whose handler replies with another map
-     * ends with INTERNAL, and such words. Of a stream each message is held
-     * against it by itself: what its opener sends, which ends it with
-     * INVALID_PARAM before it can be read, and what its server sends, which is
-     * then not sent; the map that it is opened with, and the details of its
-     * end, are not. */
+    /* What the method takes and gives, as text (docs/reference/signatures.md,
+     * tensormsg/signature.h); default, or NULL: any map. A call with another
+     * map reaches no handler and ends with INVALID_PARAM; the error says which
+     * tensor is wrong and how. A call whose handler replies with another map
+     * ends with INTERNAL and such an error.
+     *
+     * Of a stream each message is checked by itself. A wrong one of its opener
+     * ends the stream with INVALID_PARAM before it can be read. A wrong one of
+     * its server is not sent. The map that opens the stream, and the details of
+     * its end, are not checked. */
     const char *signature;
-    /* One line for people, UTF-8 without control characters; default none. Both
-     * are told to peers that ask (tensormsg/reflect.h). */
+    /* One line for people, UTF-8 without control characters; default none.
+     * Peers that ask get it and the signature (tensormsg/reflect.h). */
     const char *description;
-    /* Who may call it: names, as of tmsg_endpoint_principal(), with a space
-     * between two; "*" is whoever has proved a key. Calls of others end with
-     * REFUSED, before the handler. It keeps apart peers that do not lie to UCX:
-     * one that does can speak under another's endpoint on the same worker
+    /* Who may call the method: names, as of tmsg_endpoint_principal(), with a
+     * space between two; "*" is whoever has proved a key. Calls of others end
+     * with REFUSED, before the handler. This separates peers that do not lie to
+     * UCX: one that does can speak under another's endpoint on the same worker
      * (docs/understand/security.md). Default NULL: anybody. */
     const char *principals;
     uint32_t flags; /* TMSG_METHOD_*; default 0 */
 } tmsg_method_params_t;
 
 /* Offers a method from now on. `method` is UTF-8, 1 to 128 bytes; names that
- * begin with "tensormsg." are the library's. All is copied. `params` may be
- * NULL. Errors: INVALID_PARAM (for a signature with line and column),
- * LIMIT_EXCEEDED (a signature, a description), ALREADY_EXISTS, NO_MEMORY. */
+ * begin with "tensormsg." are the library's. Everything is copied. `params` may
+ * be NULL.
+ * Errors:
+ *   INVALID_PARAM - the name or a field; for a signature with line and column
+ *   LIMIT_EXCEEDED - the signature or the description is too long
+ *   ALREADY_EXISTS - the server has a method of that name
+ *   NO_MEMORY */
 TMSG_API tmsg_status_t tmsg_server_register(tmsg_server_t *server,
                                             const char *method,
                                             tmsg_handler_fn handler, void *arg,
                                             const tmsg_method_params_t *params);
 
 /* Takes no further calls (they end with UNAVAILABLE) and drives the worker
- * until those that are here have been answered, for at most timeout_ms (0: not
- * at all; -1: no limit). Then what is left ends with UNAVAILABLE, and its
- * handlers are told. Answers may still be on their way then: to have them
- * arrive, close the endpoints in order (tmsg_endpoint_close()). Errors:
- * TIMED_OUT (there was something left), WOULD_BLOCK (in a callback, where
- * something was left). A server that was drained stays so. */
+ * until the calls that are here have been answered, for at most timeout_ms (0:
+ * not at all; -1: no limit). Then the calls that are left end with UNAVAILABLE,
+ * and their handlers are told. A server that was drained stays so.
+ *
+ * Answers may still be on their way then. To have them arrive, close the
+ * endpoints in order (tmsg_endpoint_close()).
+ * Errors:
+ *   TIMED_OUT - some calls were left
+ *   WOULD_BLOCK - in a callback, and some calls were left */
 TMSG_API tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms);
 
-/* Drains it at once, waits for the handlers that run on its threads, and frees
- * it. Tasks that were kept stay valid; answers to them say UNAVAILABLE. Not
- * inside a handler that runs on a thread of the server's. To be called before
- * its worker is destroyed. NULL is allowed. */
+/* Drains the server at once, waits for the handlers that run on its threads,
+ * and frees it. Tasks that were kept stay valid; answers to them return
+ * UNAVAILABLE. Do not call this in a handler that runs on a thread of the
+ * server. Call it before the worker is destroyed. NULL is allowed. */
 TMSG_API void tmsg_server_destroy(tmsg_server_t *server);
 
-/* The map of the call: to read, to send on, and to answer with; valid as long
- * as the task. */
+/* Returns the map of the call. It may be read, sent on, and given as the
+ * answer. Valid as long as the task. */
 TMSG_API const tmsg_map_t *tmsg_task_map(const tmsg_task_t *task);
 
-/* The method's name; as long as the task. */
+/* Returns the method's name. Valid as long as the task. */
 TMSG_API const char *tmsg_task_method(const tmsg_task_t *task);
 
-/* Who called; as that of a message, as long as the task. */
+/* Returns the endpoint of the caller, as tmsg_message_endpoint() does. Valid as
+ * long as the task. */
 TMSG_API tmsg_endpoint_t *tmsg_task_endpoint(const tmsg_task_t *task);
 
-/* Whose key the caller has proved: tmsg_endpoint_principal() of that endpoint;
- * NULL where none was asked for. */
+/* Returns the principal of the caller: tmsg_endpoint_principal() of that
+ * endpoint; NULL if no key was asked for. */
 TMSG_API const char *tmsg_task_principal(const tmsg_task_t *task);
 
-/* Milliseconds that are left of the caller's time, 0 when it is up; -1 where it
- * set no limit. */
+/* Returns the milliseconds that are left of the caller's time, 0 when it is up;
+ * -1 if the caller set no limit. */
 TMSG_API int tmsg_task_remaining_ms(const tmsg_task_t *task);
 
-/* OK while an answer is awaited; ALREADY_EXISTS after one; else why none is
- * wanted any more: CANCELED (by the caller), TIMED_OUT, PEER_LOST, UNAVAILABLE
- * (drained). */
+/* Returns OK while an answer is wanted, and ALREADY_EXISTS after an answer.
+ * Else no answer is wanted any more:
+ *   CANCELED - by the caller
+ *   TIMED_OUT - the caller's time is up
+ *   PEER_LOST - the caller is gone
+ *   UNAVAILABLE - the server was drained */
 TMSG_API tmsg_status_t tmsg_task_status(const tmsg_task_t *task);
 
 /* Called once if no answer is wanted any more, with the status of
- * tmsg_task_status(); not after an answer. On the thread that progresses, with
- * no lock held. */
+ * tmsg_task_status(); not after an answer. It runs on the thread that drives
+ * the worker, with no lock held. */
 typedef void (*tmsg_task_fn)(void *arg, tmsg_task_t *task,
                              tmsg_status_t status);
 
-/* Asks for that call. Where the task is over already it does not come: look at
- * tmsg_task_status() afterwards. The task is valid during the call; `arg` must
- * be as long as a handle is kept. */
+/* Sets that function. If the task is over already, it is not called: look at
+ * tmsg_task_status() afterwards. The task is valid during the call. `arg` must
+ * live as long as a handle is kept. */
 TMSG_API void tmsg_task_on_over(tmsg_task_t *task, tmsg_task_fn on_over,
                                 void *arg);
 
@@ -194,45 +215,48 @@ typedef struct tmsg_reply_params {
     tmsg_release_fn on_release; /* default none: called once, when no byte of
                                  * what the map borrows can be read any more */
     void *on_release_arg;
-    uint32_t flags; /* TMSG_SEND_LEND (tensormsg/endpoint.h): a caller who
-                     * borrows, by TMSG_CALL_BORROW or as its worker does, gets
-                     * a loan; default 0 */
+    uint32_t flags; /* TMSG_SEND_LEND (tensormsg/endpoint.h): a caller that
+                     * borrows (TMSG_CALL_BORROW, TMSG_WORKER_BORROW) gets a
+                     * loan; default 0 */
 } tmsg_reply_params_t;
 
-/* Answers with a map (NULL: an empty one), that of the call, too. What it
- * borrows is lent until on_release. `params` may be NULL. Errors, after which
- * nothing is lent and on_release is not called: what tmsg_task_status() says,
- * where no answer is awaited, and that harms nobody; INVALID_PARAM; and, with
- * which the call then ends at its caller, INTERNAL (the map is not what the
- * method's signature gives) and those of tmsg_endpoint_send(). */
+/* Answers with a map (NULL: an empty one), which may be that of the call. What
+ * the map borrows is lent until on_release. `params` may be NULL. After an
+ * error nothing is lent, and on_release is not called.
+ * Errors: what tmsg_task_status() says, if no answer is wanted, and:
+ *   INVALID_PARAM
+ *   INTERNAL - the map is not what the method's signature gives
+ * and those of tmsg_endpoint_send(). With INTERNAL and these the call also ends
+ * at its caller. */
 TMSG_API tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
                                        const tmsg_reply_params_t *params);
 
-/* Answers that it failed: with a status that is a failure, for what only the
- * application knows TMSG_ERR_APPLICATION, a number of its own (or 0), words
- * (UTF-8, cut at 199 bytes; NULL: none), and details (NULL: none), lent as by
- * tmsg_task_reply(). Errors: as there; INVALID_PARAM (a status that is no
- * failure). */
+/* Answers with a failure: a status (TMSG_ERR_APPLICATION for what only the
+ * application knows), a number of the application (or 0), words (UTF-8, cut at
+ * 199 bytes; NULL: none), and details (NULL: none), which are lent as by
+ * tmsg_task_reply().
+ * Errors: those of tmsg_task_reply(), and:
+ *   INVALID_PARAM - a status that is no failure */
 TMSG_API tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
                                       int32_t code, const char *words,
                                       const tmsg_map_t *details);
 
-/* Keeps the task beyond its handler's return, as one more handle, which is
- * given back with tmsg_task_destroy(). Returns `task`. */
+/* Keeps the task beyond its handler's return. Returns `task`, as one more
+ * handle that is given back with tmsg_task_destroy(). */
 TMSG_API tmsg_task_t *tmsg_task_keep(tmsg_task_t *task);
 
-/* For a handler that puts its task into a queue of its own, for whoever works
- * on it later. tmsg_task_put_off() says that nobody does yet: the call waits
- * again, and ends in time, or in a drain, as one that no handler saw.
- * tmsg_task_begin() ends that, before the work begins; for a task that was not
- * put off it does nothing else. Errors of the latter: those of
- * tmsg_task_status(), where nobody waits for an answer any more: the work is
- * not to begin. */
+/* For a handler that puts its task into a queue, to be worked on later.
+ * tmsg_task_put_off() says that nobody works on it yet: the call waits again,
+ * and ends at its time, or in a drain, as a call that no handler saw.
+ * tmsg_task_begin() says that the work begins now. It does nothing for a task
+ * that was not put off. If it fails, nobody waits for an answer any more: do
+ * not begin the work.
+ * Errors: those of tmsg_task_status(). */
 TMSG_API void tmsg_task_put_off(tmsg_task_t *task);
 TMSG_API tmsg_status_t tmsg_task_begin(tmsg_task_t *task);
 
-/* Gives a handle of tmsg_task_keep() back; with the last one the memory of the
- * call's map. After the worker is gone from any thread. NULL is allowed. */
+/* Gives a handle of tmsg_task_keep() back, and with the last one the memory of
+ * the call's map. From any thread after the worker is gone. NULL is allowed. */
 TMSG_API void tmsg_task_destroy(tmsg_task_t *task);
 
 #ifdef __cplusplus

@@ -22,14 +22,15 @@
 extern "C" {
 #endif
 
-/* The functions here keep no state: from any thread, as long as nobody changes
- * the descriptor or what it points to meanwhile. */
+/* The functions here keep no state. Any thread may call them, while nobody
+ * changes the descriptor or what it points to. */
 
-/* A tensor descriptor, field by field DLTensor without its byte offset. It
- * never grows: what else may be said of a tensor, as the stream that its data
- * are ready on, goes into tmsg_map_add_params_t. It owns nothing: data, shape
- * and strides belong to whoever filled it in. Fields left zero are a 0-d tensor
- * in C order; a dtype, a device and, as it has one element, data it needs. */
+/* A tensor descriptor: the fields of DLTensor, without its byte offset. It owns
+ * nothing: data, shape and strides belong to whoever filled it in. It never
+ * grows: what else may be said of a tensor, such as the stream on which its
+ * data are ready, goes into tmsg_map_add_params_t. A descriptor of zeros is a
+ * 0-d tensor in C order; it still needs a dtype, a device and, as it has one
+ * element, data. */
 typedef struct tmsg_tensor {
     void *data;             /* first element; NULL only if 0 bytes */
     tmsg_device_t device;   /* where data lives */
@@ -39,31 +40,38 @@ typedef struct tmsg_tensor {
     const int64_t *strides; /* ndim strides in elements; NULL is C order */
 } tmsg_tensor_t;
 
-/* Number of bytes that the elements take when packed in C order:
- * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. At data there
- * may be more, where strides leave gaps, or fewer, where they are 0. bytes_p
- * may be NULL. Errors: INVALID_PARAM (tensor is NULL, ndim not in 0..64,
- * negative extent, no shape), UNSUPPORTED (dtype), LIMIT_EXCEEDED
- * (product(shape) * bits * lanes overflows 63 bits). */
+/* Gives the number of bytes that the elements take when packed in C order:
+ * ceil(product(shape) * bits * lanes / 8), 0 if any extent is 0. The tensor's
+ * own memory may be larger, if strides leave gaps, or smaller, if strides are
+ * 0. bytes_p may be NULL.
+ * Errors:
+ *   INVALID_PARAM - tensor is NULL, ndim is not in 0..64, an extent is
+ *     negative, or there is no shape
+ *   UNSUPPORTED - the dtype
+ *   LIMIT_EXCEEDED - product(shape) * bits * lanes overflows 63 bits */
 TMSG_API tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor,
                                          uint64_t *bytes_p);
 
-/* Checks everything about a descriptor that can be checked without touching
- * its data: dtype, ndim <= 64, shape, product, strides whose span fits in 63
- * bits, a data pointer where there are bytes. Errors: as tmsg_tensor_bytes(),
- * and INVALID_PARAM (NULL data), LIMIT_EXCEEDED (the span). */
+/* Checks everything about a descriptor that can be checked without its data:
+ * dtype, ndim <= 64, shape, product, strides whose span fits in 63 bits, and a
+ * data pointer if there are bytes.
+ * Errors: those of tmsg_tensor_bytes(), and:
+ *   INVALID_PARAM - data is NULL and there are bytes
+ *   LIMIT_EXCEEDED - the span is too large */
 TMSG_API tmsg_status_t tmsg_tensor_check(const tmsg_tensor_t *tensor);
 
-/* 1 if the elements lie in C order without gaps, else 0. Extents of 0 or 1
- * make their stride irrelevant. The tensor must pass tmsg_tensor_check(). */
+/* Returns 1 if the elements lie in C order without gaps, else 0. The stride of
+ * an extent of 0 or 1 does not matter. The tensor must pass
+ * tmsg_tensor_check(). */
 TMSG_API int tmsg_tensor_is_contiguous(const tmsg_tensor_t *tensor);
 
 /* Copies the elements of a CPU tensor into `buffer` in C order, whatever its
- * strides; buffer holds tmsg_tensor_bytes(), and does not overlap the data.
- * Errors: as tmsg_tensor_check(), and INVALID_PARAM (buffer is NULL and there
- * are bytes), UNSUPPORTED (memory that the CPU cannot read; strides that leave
- * gaps or overlap with elements that, with their lanes, are not whole
- * bytes). */
+ * strides. The buffer has room for tmsg_tensor_bytes(), and does not overlap
+ * the data.
+ * Errors: those of tmsg_tensor_check(), and:
+ *   INVALID_PARAM - buffer is NULL and there are bytes
+ *   UNSUPPORTED - memory that the CPU cannot read; or elements that, with their
+ *     lanes, are not whole bytes, with strides that leave gaps or overlap */
 TMSG_API tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor,
                                         void *buffer);
 

@@ -19,22 +19,22 @@ extern "C" {
 
 struct tmsg_endpoint;
 
-/* The steps of a message, in their order. A send that waits for nobody is
- * queued, posted and done within its call; one without TMSG_SEND_ACKED has no
- * ACKED. */
+/* The steps of a message, in their order. A send that waits for nothing is
+ * queued, posted and done within its call. A send without TMSG_SEND_ACKED has
+ * no ACKED. */
 typedef enum {
     TMSG_TRACE_SEND_QUEUED = 1,   /* tmsg_endpoint_send() was called */
-    TMSG_TRACE_SEND_POSTED = 2,   /* handed to UCX; its sequence is known now */
+    TMSG_TRACE_SEND_POSTED = 2,   /* given to UCX; its sequence is known now */
     TMSG_TRACE_SEND_DONE = 3,     /* UCX needs its memory no more */
     TMSG_TRACE_SEND_ACKED = 4,    /* the peer's application took it, or the peer
                                    * refused it: see status */
-    TMSG_TRACE_SEND_FAILED = 5,   /* it ended so */
+    TMSG_TRACE_SEND_FAILED = 5,   /* it failed: see status */
     TMSG_TRACE_RECV_ARRIVED = 17, /* its header is here */
-    TMSG_TRACE_RECV_FETCHED = 18, /* and its payload is, checked */
+    TMSG_TRACE_RECV_FETCHED = 18, /* its payload is here and was checked */
     TMSG_TRACE_RECV_DELIVERED = 19, /* its turn has come: it waits for the
                                      * application */
-    TMSG_TRACE_RECV_TAKEN = 20,     /* which has it */
-    TMSG_TRACE_RECV_REFUSED = 21    /* or it ended so */
+    TMSG_TRACE_RECV_TAKEN = 20,     /* the application has it */
+    TMSG_TRACE_RECV_REFUSED = 21    /* it was refused: see status */
 } tmsg_trace_step_t;
 
 typedef struct tmsg_trace_event {
@@ -52,10 +52,10 @@ typedef struct tmsg_trace_event {
     const char *peer;                     /* as tmsg_endpoint_peer() */
 } tmsg_trace_event_t;
 
-/* Receives each step. Called on the thread where it happens, by several at once
- * where several drive workers of the context; it must not call the library and
- * must not block, for every message waits for it. `event` is valid until it
- * returns. */
+/* Receives each step. Called on the thread where the step happens, and by
+ * several threads at once if several drive workers of the context. It must not
+ * call the library and must not block: every message waits for it. `event` is
+ * valid until it returns. */
 typedef void (*tmsg_trace_fn)(void *arg, const tmsg_trace_event_t *event);
 
 #ifdef __cplusplus

@@ -9,14 +9,15 @@
 extern "C" {
 #endif
 
-/* Of the headers compiled against. Releases with the same major number keep
- * the ABI; while it is 0, those with the same minor number do. */
+/* The version of these headers. Releases with the same major number keep the
+ * ABI. While the major number is 0, releases with the same minor number keep
+ * it. */
 #define TMSG_VERSION_MAJOR 0
 #define TMSG_VERSION_MINOR 1
 #define TMSG_VERSION_PATCH 0
 
-/* The version of the library that was loaded, as "0.1.0". The text is static.
- * From any thread, never fails. */
+/* Returns the version of the library that was loaded: "0.1.0". The text is
+ * static. From any thread. It never fails. */
 TMSG_API const char *tmsg_version(void);
 
 #ifdef __cplusplus

@@ -24,67 +24,83 @@ extern "C" {
 #endif
 
 /* A worker moves the messages of its listeners and endpoints. Nothing happens
- * unless it is driven, in one of three ways:
+ * unless the worker is driven, in one of three ways:
  *  - polling: call tmsg_worker_progress() in a loop;
  *  - by file descriptor: put tmsg_worker_fd() in your own poll or epoll loop,
  *    call tmsg_worker_arm() before you sleep and progress() when it wakes;
- *  - by a thread of the library's own (TMSG_WORKER_THREAD).
+ *  - by a thread of the library (TMSG_WORKER_THREAD).
  * The calls that wait (tmsg_request_wait(), tmsg_worker_recv(), ...) drive it
  * too.
  *
- * A worker and everything on it belong to one thread at a time, unless it has
- * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD: then any thread may call. One of
- * those that wait drives it for all, and while that one runs a callback another
- * does: a callback that takes its time, or waits for what another thread waits
- * for, holds up the thread that it was called on and the callbacks after it.
- * They run one after the other, in the order in which they came up, each on
- * whichever thread drives; only the allocator and the release functions of
- * maps may be called meanwhile. */
+ * A worker and everything on it belong to one thread at a time. With
+ * TMSG_WORKER_SHARED or TMSG_WORKER_THREAD any thread may call. One of the
+ * threads that wait drives the worker for all. While that thread runs a
+ * callback, another one drives.
+ *
+ * Callbacks run one after the other, in the order in which they came up, each
+ * on the thread that drives. So a callback that takes long, or waits for what
+ * another thread waits for, delays its thread and the callbacks after it. Only
+ * the allocator and the release functions of maps may be called meanwhile. */
 typedef struct tmsg_worker tmsg_worker_t;
 
 enum {
     TMSG_WORKER_SHARED = 1 << 0,    /* callable from several threads */
     TMSG_WORKER_THREAD = 1 << 1,    /* driven by its own thread; SHARED */
     TMSG_WORKER_CAPTURE = 1 << 2,   /* messages keep their header's bytes */
-    TMSG_WORKER_HOST_ONLY = 1 << 3, /* tensors come to the host's memory, if
-                                     * their sender allows it, whatever memory
-                                     * they were sent from; unless they are
-                                     * placed elsewhere one by one */
+    TMSG_WORKER_HOST_ONLY = 1 << 3, /* tensors of devices come to host memory,
+                                     * if their sender allows it. A tensor that
+                                     * the application places goes to its
+                                     * place */
     TMSG_WORKER_BORROW = 1 << 4     /* messages that their sender lends
-                                     * (TMSG_SEND_LEND) come as views of its
-                                     * memory, which are read-only: see
+                                     * (TMSG_SEND_LEND) come as read-only views
+                                     * of the sender's memory: see
                                      * tmsg_message_is_lent() */
 };
 
 /* Receives each message as it arrives, in the order of its channel, on the
- * thread that progresses, with no lock held. The message belongs to the
- * handler: it destroys it, now or later. It may call the library, destroy
- * included; a call that would have to wait answers WOULD_BLOCK. */
+ * thread that drives the worker, with no lock held. The message belongs to the
+ * handler, which destroys it now or later. The handler may call the library,
+ * destroy functions included. A call that would have to wait returns
+ * WOULD_BLOCK. */
 typedef void (*tmsg_message_fn)(void *arg, tmsg_message_t *message);
 
-/* Called for each message of a peer's that could not be delivered: beyond a
- * limit, malformed, against its sender's policy, without memory for it
- * (NO_MEMORY), unreadable (IO), damaged under way, given up by its sender
- * (CANCELED, TIMED_OUT). `sequence` is its number among those of
- * `channel`, from 0 and modulo 2^32; its turn there has come, so that all
- * before it have been handed out (or queued), and those behind it follow. The
- * sender of such a message hears the same, if it still waits. Not called where
- * the endpoint ends before that turn, or once its handle is destroyed. `error`
- * is valid until it returns. Thread and calls as for a message's handler. */
+/* Called for each message of a peer that could not be delivered. The status
+ * says why:
+ *   LIMIT_EXCEEDED  it is beyond a limit
+ *   MALFORMED       it breaks its format
+ *   REFUSED         its sender's policy is strict, and there is no memory of a
+ *                   tensor's kind here; or on_header refused it
+ *   NO_MEMORY       there is no memory for it
+ *   IO              its payload cannot be read
+ *   CORRUPT         it was damaged on the way
+ *   CANCELED, TIMED_OUT  its sender gave it up
+ * and others. `sequence` is the message's number on `channel`, from 0 and
+ * modulo 2^32. The call comes in the message's turn: all messages before it
+ * have been handed over or queued, and the later ones follow.
+ *
+ * The sender gets the same status, if it still waits. This function is not
+ * called if the endpoint ends before that turn, or after its handle was
+ * destroyed. `error` is valid until it returns. Thread, and what it may call:
+ * as for a message handler. */
 typedef void (*tmsg_refused_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                 uint16_t channel, uint32_t sequence,
                                 tmsg_status_t status, const char *error);
 
-/* Memory for payloads of the application's own. alloc gives `bytes` of
- * memory of `device` (the CPU, always) aligned to `alignment` (a power
- * of two, 64 at most) and may leave a word of its own in *token_p; on any other
- * status the message is refused with it, and with the words of
- * tmsg_domain_fail() in domain.h, if it left any: they travel to the sender,
- * too. release gets the same back when the
- * message is destroyed, from whatever thread does that. Both are called with
- * no lock held, alloc by one thread at a time, which on a worker of several
- * threads may be while a callback runs on another; memory from alloc does not
- * count against held_bytes, names, shapes and metadata do. */
+/* The application's own memory for payloads.
+ *
+ * alloc gives `bytes` of memory of `device` (always the CPU), aligned to
+ * `alignment` (a power of two, 64 at most). It may leave a value of its own in
+ * *token_p. With any other status than OK the message is refused with that
+ * status, and with the words of tmsg_domain_fail() (domain.h), if alloc left
+ * some. The sender gets both, too.
+ *
+ * release gets the same values back when the message is destroyed, on the
+ * thread that destroys it.
+ *
+ * Both are called with no lock held. alloc is called by one thread at a time;
+ * if several threads use the worker, a callback may run on another thread at
+ * that time. Memory from alloc does not count against held_bytes. Names, shapes
+ * and metadata do. */
 typedef struct tmsg_allocator {
     tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, void **data_p, void **token_p);
@@ -92,15 +108,20 @@ typedef struct tmsg_allocator {
     void *arg;
 } tmsg_allocator_t;
 
-/* Memory of devices of the application's own, for tensors that come to one.
- * alloc gives `bytes` of memory of `device`, aligned to `alignment` (64), that
- * may be used by what comes later on `stream` (tmsg_incoming_choose(); none:
- * by anything); UNSUPPORTED leaves that device to the library, NOT_FOUND says
- * that there is none, NO_MEMORY and IO that there is none now: the tensor comes
- * to the host, if its sender allows it; with any other status the message is
- * refused. release gets the same back when
- * the message is destroyed. Thread and calls as for tmsg_allocator_t; what
- * alloc gave does not count against held_bytes. */
+/* The application's own memory on devices, for tensors that come to a device.
+ *
+ * alloc gives `bytes` of memory of `device`, aligned to `alignment` (64). Work
+ * that comes later on `stream` may use the memory (tmsg_incoming_choose(); no
+ * stream: any work may). Its status means:
+ *   UNSUPPORTED     the library allocates on that device
+ *   NOT_FOUND       there is no such device
+ *   NO_MEMORY, IO   there is no memory now: the tensor comes to the host, if
+ *                   its sender allows it
+ * With any other status the message is refused.
+ *
+ * release gets the same values back when the message is destroyed. Threads, and
+ * what both may call: as for tmsg_allocator_t. Memory from alloc does not count
+ * against held_bytes. */
 typedef struct tmsg_device_allocator {
     tmsg_status_t (*alloc)(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, tmsg_stream_t stream,
@@ -110,24 +131,24 @@ typedef struct tmsg_device_allocator {
     void *arg;
 } tmsg_device_allocator_t;
 
-/* What becomes of a send for which there is no room among those of its endpoint
- * that wait: for the connection, for the peer to take what it has, or for
- * others before them. A send that has begun is never dropped, nor is a call,
- * its reply, or what a stream or a publisher sends: these two have bounds of
- * their own, and take no room here. */
+/* What happens to a send that finds no room in the queue of its endpoint. Sends
+ * wait there for the connection, for the peer to take what it has, or for
+ * earlier sends. A send that has begun is never dropped. Calls, replies,
+ * streams and publishers are never dropped here: streams and publishers have
+ * bounds of their own and take no room in this queue. */
 typedef enum {
-    TMSG_QUEUE_REJECT = 0, /* tmsg_endpoint_send() answers BUSY */
+    TMSG_QUEUE_REJECT = 0, /* tmsg_endpoint_send() returns BUSY */
     TMSG_QUEUE_BLOCK = 1,  /* it drives the worker until there is room, at most
-                            * as long as the send's timeout_ms; in a callback
-                            * it answers WOULD_BLOCK */
-    TMSG_QUEUE_DROP_OLDEST = 2, /* those that have waited longest make room:
-                                 * they end with DROPPED */
-    TMSG_QUEUE_DROP_NEWEST = 3, /* the new one is taken, and ends at once with
-                                 * DROPPED */
-    TMSG_QUEUE_NEWEST = 4       /* live: the newest alone waits, and goes when
-                                 * the peer's application took the one before.
-                                 * Stands for messages 1, window 1, DROP_OLDEST
-                                 */
+                            * for the send's timeout_ms; in a callback it
+                            * returns WOULD_BLOCK */
+    TMSG_QUEUE_DROP_OLDEST = 2, /* the oldest waiting sends make room: they end
+                                 * with DROPPED */
+    TMSG_QUEUE_DROP_NEWEST = 3, /* the new send is accepted, and ends at once
+                                 * with DROPPED */
+    TMSG_QUEUE_NEWEST = 4 /* live: only the newest send waits. It goes when
+                           * the peer's application has taken the one
+                           * before. Stands for messages 1, window 1,
+                           * DROP_OLDEST */
 } tmsg_queue_policy_t;
 
 enum {
@@ -138,15 +159,21 @@ enum {
     TMSG_QUEUE_PARAM_MOST_MS = 1 << 4
 };
 
-/* How much may wait to be sent on one endpoint. A send finds room while fewer
- * than `messages` wait, its bytes and theirs are `bytes` at most, and none has
- * waited for `most_ms`; one alone is never too large. With DROP_OLDEST what has
- * waited for so long ends with DROPPED then, whether others follow or not.
- * With a `window` a send waits, too, while so many before it have gone that the
- * peer's application has not taken; each then is as with TMSG_SEND_ACKED.
- * Calls, streams and publishers take no part in that, nor do ucx:// peers. A
- * map that borrows its data costs the library a kilobyte while it waits:
- * `bytes` bounds what the application keeps for it. */
+/* How much may wait to be sent on one endpoint. A send finds room if all of
+ * this holds:
+ *  - fewer than `messages` sends wait;
+ *  - their bytes and its own are `bytes` at most; a single send is never too
+ *    large;
+ *  - no send has waited for `most_ms`.
+ * With DROP_OLDEST, a send that has waited for `most_ms` ends with DROPPED,
+ * whether others follow or not.
+ *
+ * With a `window`, a send also waits while that many earlier ones have gone
+ * that the peer's application has not taken. Each send then behaves as with
+ * TMSG_SEND_ACKED. Calls, streams, publishers and ucx:// peers have no window.
+ *
+ * `bytes` bounds what the application keeps for waiting maps that borrow their
+ * data. Such a map costs the library one kilobyte while it waits. */
 typedef struct tmsg_queue_params {
     uint64_t field_mask; /* TMSG_QUEUE_PARAM_*; unset: defaults */
     uint32_t messages;   /* 1 or more; default 65536 */
@@ -175,152 +202,179 @@ typedef struct tmsg_worker_params {
     uint32_t flags;          /* TMSG_WORKER_*; default 0 */
     tmsg_message_fn handler; /* default NULL: messages are pulled */
     void *handler_arg;       /* passed to handler; set with it */
-    uint32_t queue_depth;    /* messages that may wait to be pulled, for
-                              * each channel of each endpoint; beyond it the
-                              * sender waits, and it may from half of it on:
-                              * it is told of room when half of it is free. 1
-                              * to 2^20, default 256 */
+    uint32_t queue_depth;    /* messages that may wait to be pulled, for each
+                              * channel of each endpoint. At this number the
+                              * sender pauses; it may pause from half of it on.
+                              * It goes on when half of the queue is free. 1 to
+                              * 2^20, default 256 */
     const tmsg_allocator_t *allocator; /* NULL: the library's own memory */
     uint32_t spin_us;           /* how long a wait, or the library's thread,
                                  * polls before it sleeps; default 50. Four
-                                 * times as long when the waits before ended
-                                 * shortly after that time; shorter or not at
-                                 * all when the peer or another busy process
-                                 * uses this core. 0: never polls */
+                                 * times as long if earlier waits ended shortly
+                                 * after that time. Shorter, or not at all, if
+                                 * the peer or another busy process uses this
+                                 * core. 0: it never polls */
     tmsg_refused_fn on_refused; /* default NULL: refusals show in the log and
                                  * in tmsg_endpoint_describe() */
     void *on_refused_arg;       /* passed to on_refused; set with it */
     tmsg_header_fn on_header;   /* says where tensors go; default NULL */
     void *on_header_arg;        /* passed to on_header; set with it */
     tmsg_queue_params_t send_queue; /* of every endpoint of this worker, unless
-                                     * tmsg_endpoint_set_queue() says else */
-    uint32_t channels; /* that each peer may use: 0 to this less 1. 1 to
+                                     * tmsg_endpoint_set_queue() changes it */
+    uint32_t channels; /* each peer may use channels 0 to channels - 1. 1 to
                         * 1024, default 64 */
     const tmsg_device_allocator_t *device_allocator; /* NULL: the library's
                                                       * own pool, which counts
                                                       * against held_bytes */
 } tmsg_worker_params_t;
 
-/* Creates a worker. With `context` NULL it gets a context of its own, with all
- * defaults. *params (NULL: all defaults) is copied with what it points to. On
- * TMSG_OK the caller frees *worker_p with tmsg_worker_destroy(). Opens no
- * network port before the first listener or endpoint; UCX, which is opened with
- * it, runs a thread of its own ("async") from there on. Errors: INVALID_PARAM,
- * NO_MEMORY, IO, UNSUPPORTED (this process was forked, and UCX cannot be used
- * in it, as docs/understand/threads.md says under "Fork"; or its first thread
- * has ended by pthread_exit()); with `context` NULL also those of
- * tmsg_context_create(). */
+/* Creates a worker. With `context` NULL the worker gets its own context with
+ * all defaults. *params (NULL: all defaults) is copied with what it points to.
+ * On TMSG_OK the caller frees *worker_p with tmsg_worker_destroy().
+ *
+ * This call opens no network port: the first listener or endpoint does. It
+ * opens opens UCX, which runs a thread of its own ("async") from then on.
+ * Errors: with `context` NULL those of tmsg_context_create(), and:
+ *   INVALID_PARAM - an unknown bit or flag, or a field that is out of range
+ *   NO_MEMORY
+ *   IO
+ *   UNSUPPORTED - this process was forked, and UCX cannot be used in it ("Fork"
+ *     in docs/understand/threads.md); or its first thread has ended by
+ *     pthread_exit() */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);
 
-/* Ends the worker: every listener and endpoint on it is closed at once and its
- * handle freed, so that none may be used or destroyed any more; pending
- * requests end with CANCELED, undelivered messages are destroyed, a thread of
- * its own is joined. Messages and requests that the application holds stay
- * valid. It may be called in a callback of the worker's, and then takes effect
- * when the calls on the worker have returned. From another thread it ends their
- * waits with CLOSED and waits for them to leave. No new call on the worker may
- * begin. NULL is allowed.
+/* Ends the worker. Every listener and endpoint on it is closed at once and its
+ * handle is freed: do not use or destroy these handles any more. Pending
+ * requests end with CANCELED. Undelivered messages are destroyed. The worker's
+ * thread is joined. Messages and requests that the application holds stay
+ * valid. NULL is allowed.
  *
- * It does not wait for peers that do not hang up: what they may still write to
- * is closed later, by a thread of the library that lives 250 ms at most after
- * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead.
- * exit() and fork() wait for that thread, 1 s at most, and fork() as long for
- * other threads that open or close UCX. */
+ * In a callback of the worker, this takes effect when the calls on the worker
+ * have returned. From another thread it ends the waits of the others with
+ * CLOSED, and waits until they have left. No new call on the worker may begin.
+ *
+ * This call does not wait for peers that do not hang up. Memory that they may
+ * still write to is closed later, by a thread of the library that lives at most
+ * 250 ms after the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits
+ * instead. exit() and fork() wait for that thread, 1 s at most. fork() waits as
+ * long for other threads that open or close UCX. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
-/* Starts a thread of the library's own that drives the worker from now on, as
- * if it had been created with TMSG_WORKER_THREAD. Others may go on to drive it,
- * and to use its descriptor. Does nothing if there is such a thread. From any
- * thread. Errors: INVALID_PARAM (the worker is not shared), IO (no thread),
- * CLOSED. */
+/* Starts a thread of the library that drives the worker from now on, as if the
+ * worker had been created with TMSG_WORKER_THREAD. Other threads may still
+ * drive it and use its descriptor. Does nothing if there is such a thread. From
+ * any thread.
+ * Errors:
+ *   INVALID_PARAM - the worker is not shared
+ *   IO - the system gives no thread
+ *   CLOSED - the worker is being destroyed */
 TMSG_API tmsg_status_t tmsg_worker_start_thread(tmsg_worker_t *worker);
 
 /* Moves what can be moved now and runs the callbacks that are due. Returns the
- * number of events handled. 0 means that nothing was found now: to be fast, it
- * looks at UCX each time, at sockets and timers only every so often. Waits for
- * nobody, but a connection that is the first of its kind opens UCX here, which
- * takes some 25 ms. */
+ * number of events handled. 0 means that this call found nothing: to be fast,
+ * it looks at UCX each time, but at sockets and timers only now and then. It
+ * waits for nobody. A connection that is the first of its kind opens UCX here,
+ * which takes some 25 ms. */
 TMSG_API unsigned tmsg_worker_progress(tmsg_worker_t *worker);
 
-/* For a loop that polls, when tmsg_worker_progress() has returned 0: yields the
- * processor where that may help, such as to a peer that is to answer on the
- * same one; else it does nothing. The library's own waits do so. Returns 1 if
- * the loop may poll on. Returns 0, again and again until something comes, if it
- * had better sleep (tmsg_worker_wait(), tmsg_worker_arm()): the peer, or others
- * that compute, use this processor, and the kernel runs a process that was just
- * woken before those that compute, but not one that polls. From the thread that
- * calls tmsg_worker_progress(). */
+/* For a loop that polls, when tmsg_worker_progress() has returned 0. Yields the
+ * processor if that may help, for instance if the peer runs on the same one.
+ * The library's own waits do so. From the thread that calls
+ * tmsg_worker_progress().
+ *
+ * Returns 1 if the loop may poll on. Returns 0 if the loop should sleep
+ * (tmsg_worker_wait(), tmsg_worker_arm()), and goes on to do so until something
+ * comes: the peer, or a process that computes, uses this processor. The kernel
+ * runs a process that was just woken before one that computes, but not one that
+ * polls. */
 TMSG_API int tmsg_worker_pause(tmsg_worker_t *worker);
 
 /* One descriptor for the worker's life, readable when progress() has work. */
 TMSG_API int tmsg_worker_fd(const tmsg_worker_t *worker);
 
-/* Asks for the descriptor to become readable at the next event. To be called
- * each time before sleeping on it, by one thread at a time. Errors: BUSY (there
- * is work: progress and arm again instead of sleeping), INTERNAL. */
+/* Asks for the descriptor to become readable at the next event. Call it each
+ * time before you sleep on the descriptor, by one thread at a time. Errors:
+ *   BUSY - there is work: progress, and arm again instead of sleeping
+ *   INTERNAL - UCX failed */
 TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
 
-/* A number that is another one whenever something has come that a receive may
- * wait for, on any endpoint: a message to be pulled, or an endpoint's end. Who
- * receives by tmsg_worker_fd() compares it before sleeping with that of the
- * last time: calls that send or wait receive for all, and what they have
- * received neither the descriptor nor progress() tells of. From any thread. */
+/* Returns a number that changes whenever something has come that a receive may
+ * wait for, on any endpoint: a message to be pulled, or an endpoint's end.
+ *
+ * A loop that receives by tmsg_worker_fd() compares this number before it
+ * sleeps with that of the last time. Calls that send or wait also receive, and
+ * neither the descriptor nor tmsg_worker_progress() tells of what they
+ * received. From any thread. */
 TMSG_API uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker);
 
-/* Whether a message waits for memory that messages hold which came before it
- * and were not released (`held_bytes`): 1 or 0. Until they are nothing more
- * comes. The counter `starved_messages` is how many have waited so; the first
- * is logged, and the words of a receive's TIMED_OUT tell of it. From any
- * thread. */
+/* Returns 1 if a message waits for memory (`held_bytes`) that earlier messages
+ * hold which the application has not destroyed; else 0. Until it destroys them
+ * nothing more comes. The counter `starved_messages` counts messages that
+ * waited so. The first one is logged, and the error of a receive that times out
+ * tells of it. From any thread. */
 TMSG_API int tmsg_worker_starves(tmsg_worker_t *worker);
 
-/* Drives the worker until something has been handled or timeout_ms passed (0:
- * look once; -1: no limit). Errors: TIMED_OUT, WOULD_BLOCK (in a callback). */
+/* Drives the worker until something has been handled or timeout_ms has passed
+ * (0: looks once; -1: no limit). Errors:
+ *   TIMED_OUT
+ *   WOULD_BLOCK - in a callback */
 TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
 
-/* Describes the worker as a JSON object: how many endpoints are connecting,
- * open and ended, and the counters and histograms of tmsg_endpoint_describe(),
- * summed over all endpoints that it ever had; of the memory that received
- * messages take, in bytes, "held_bytes": what counts against the limit of that
- * name; "header_bytes": of names, shapes and metadata that the application has
- * not yet, beside it; "ahead_bytes": what all peers may send ahead; and
- * "unfetched_messages", whose payloads wait, at their senders but for what was
- * sent ahead; "unpinned_buffers", host buffers for device memory that a driver
- * did not pin, and its words, if there are any, in "unpinned_why"; of offers
- * (tensormsg/offer.h) that are not over "offers" and "offered_bytes", of those
- * that are not released "lent_bytes", and of their fetches "fetches" (under
- * way), "waiting_fetches", "fetched_maps" and "fetched_bytes"; of the calls and
- * streams that it serves "running_calls", "waiting_calls", "held_calls" (that
- * were answered and are kept) and "stalls" (how often calls of a method waited
- * and none began for a second); "loans" that
- * have not come back, and of the copies that the library made for loans and
- * still has "loan_copies" and "loan_copy_bytes". *json_p is freed with
- * tmsg_string_free(). Errors: NO_MEMORY. */
+/* Describes the worker as a JSON object. It has the numbers of endpoints that
+ * are connecting, open and ended; the counters and histograms of
+ * tmsg_endpoint_describe(), summed over all endpoints that the worker ever had;
+ * and:
+ *  - "held_bytes": memory of received messages that counts against the limit of
+ *    that name
+ *  - "header_bytes": beside it, names, shapes and metadata that the application
+ *    does not have yet
+ *  - "ahead_bytes": what all peers may send ahead
+ *  - "unfetched_messages": messages whose payloads wait at their senders,
+ *    except for what was sent ahead
+ *  - "unpinned_buffers": host buffers for device memory that a driver did not
+ *    pin; "unpinned_why" has its words, if any
+ *  - "offers", "offered_bytes": offers (tensormsg/offer.h) that are not over
+ *  - "lent_bytes": bytes of offers that are not released
+ *  - "fetches" (under way), "waiting_fetches", "fetched_maps" and
+ *    "fetched_bytes": of these offers
+ *  - "running_calls", "waiting_calls": calls and streams that the worker serves
+ *  - "held_calls": those that were answered and are kept
+ *  - "stalls": how often calls of a method waited and none began for a second
+ *  - "loans": loans that have not come back
+ *  - "loan_copies", "loan_copy_bytes": copies for loans that the library still
+ *    has
+ *
+ * *json_p is freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
                                             char **json_p);
 
-/* Describes what is on the worker, in one JSON object: "version" and "pid" of
- * the library and the process; "worker", as tmsg_worker_describe();
- * "endpoints", of which each is an object of "id", "peer", "principal" (if it
- * has proved a key), "state" ("connecting", "connected", "away", "closing"),
- * "transport", "unacknowledged_ms", "waiting_messages" (to be sent),
- * "ready_messages" (to be taken by the application, one by one of this
- * endpoint), its counters, and of "send_ns" and "ack_ns" the count, p50 and
- * p99; and "publishers", each as tmsg_publisher_describe(), with
- * "more_subscribers". It lists 256 endpoints, 256 publishers, and of all these
- * together 256 subscribers; "more_endpoints", "more_publishers" and
- * "more_subscribers" are the numbers of others. It is what peers get that call
- * TMSG_METHOD_DESCRIBE (tensormsg/reflect.h). *json_p is freed with
- * tmsg_string_free(). Errors: NO_MEMORY. */
+/* Describes what is on the worker, in one JSON object:
+ *  - "version", "pid": of the library and the process
+ *  - "worker": as tmsg_worker_describe()
+ *  - "endpoints": an array. Each has "id", "peer", "principal" (if the peer has
+ *    proved a key), "state" ("connecting", "connected", "away" or "closing"),
+ *    "transport", "unacknowledged_ms", "waiting_messages" (to be sent),
+ *    "ready_messages" (to be taken by the application from this endpoint), its
+ *    counters, and the count, p50 and p99 of "send_ns" and "ack_ns"
+ *  - "publishers": an array. Each is as tmsg_publisher_describe(), with
+ *    "more_subscribers"
+ *  - "more_endpoints", "more_publishers", "more_subscribers": how many are not
+ *    listed. 256 endpoints, 256 publishers, and 256 subscribers of all
+ *    publishers together are listed.
+ *
+ * Peers that call TMSG_METHOD_DESCRIBE (tensormsg/reflect.h) get the same.
+ * *json_p is freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_worker_overview(tmsg_worker_t *worker,
                                             char **json_p);
 
 /* Pulls the oldest message that arrived over any endpoint. Waits up to
- * timeout_ms (0: only looks; -1: no limit). *message_p is the caller's, freed
- * with tmsg_message_destroy(). Errors: TIMED_OUT, INVALID_PARAM (the worker
- * has a handler), WOULD_BLOCK (in a callback). */
+ * timeout_ms (0: looks once; -1: no limit). *message_p is the caller's, freed
+ * with tmsg_message_destroy(). Errors:
+ *   TIMED_OUT
+ *   INVALID_PARAM - the worker has a handler
+ *   WOULD_BLOCK - in a callback */
 TMSG_API tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
                                         tmsg_message_t **message_p);
 

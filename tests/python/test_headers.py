@@ -108,3 +108,18 @@ def test_each_header_tells_its_story_in_calls_that_compile(tmp_path):
          "-fsyntax-only", "-I", SOURCE / "include", tmp_path / "stories.c"],
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+
+def test_errors_are_listed_one_a_line():
+    """One name may stand behind "Errors:". Several, and when they come, have
+    lines of their own: " *   NAME - when"."""
+    wrong = []
+    for name, text in HEADERS.items():
+        for comment in COMMENT.findall(text):
+            for part in re.split(r"\bErrors[a-z ]*:", comment)[1:]:
+                said = re.split(r"\n +\*   ", part)[0].replace("()", "")
+                names = re.findall(r"\b[A-Z]{2}[A-Z_]+\b", said)
+                if len(names) > 1 or "(" in said:
+                    wrong.append(f"{name}: {said.strip()}")
+    assert not wrong, "\n".join(wrong)
