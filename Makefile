@@ -16,7 +16,7 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure
 override FILE := $(value FILE)
 export FILE
 
-.PHONY: all test test-torch demo docs bench counts scale compare soak fuzz coverage format check-format \
+.PHONY: all test test-torch demo docs look bench counts scale compare soak fuzz coverage format check-format \
         deb release install wheel update-symbols update-counts update-seconds clean
 
 all:
@@ -45,6 +45,13 @@ demo: all
 docs:
 	@scripts/setup.sh docs
 	@scripts/docs.sh $(BUILD)
+
+# Looks at each page of that site in Chromium, as wide as a desk and as a phone,
+# light and dark; pictures of some are left in build/look.
+look: docs
+	@scripts/setup.sh look
+	@build/docs-venv/bin/python docs/site/look.py $(BUILD)/docs/html \
+	    $(BUILD)/look
 
 # Calls are measured beside gRPC where that can be had, Python where pip is, and
 # Go where build/go-venv is.

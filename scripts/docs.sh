@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs.sh BUILD_DIR: builds the documentation site as BUILD_DIR/docs/html. A
-# warning of Doxygen's or Sphinx's fails it.
+# docs.sh BUILD_DIR: builds the documentation site as BUILD_DIR/docs/html, and
+# looks through it (check.py). A warning of Doxygen's or Sphinx's fails it.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p "$1/docs"
@@ -24,4 +24,5 @@ rm -rf "$out/xml" "$out/html"
 TMSG_SOURCE=$PWD TMSG_XML=$out/xml PYTHONDONTWRITEBYTECODE=1 \
     "$python" -m sphinx -q -W --keep-going -E -c docs/site -d "$out/doctrees" \
     -b html "$out/source" "$out/html"
+"$python" docs/site/check.py "$out/html"
 echo "$out/html/index.html"

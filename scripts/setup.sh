@@ -97,6 +97,10 @@ graphviz           draws its pictures
 python3-venv       build/docs-venv: Sphinx, which makes the site
 ca-certificates    lets pip reach its index
 EOF
+    look) cat <<'EOF' ;;
+chromium           opens each page of the documentation site
+fonts-dejavu-core  letters for it
+EOF
     format) echo 'clang-format-14    the pinned formatter' ;;
     fuzz) cat <<'EOF' ;;
 clang              compiles the fuzz targets
@@ -104,7 +108,7 @@ libclang-rt-14-dev libFuzzer
 EOF
     *)
         echo "setup.sh: no group '$1' (build, test, soak, deb, torch, ray," \
-            "go, bench, compare, python, wheel, docs, format, fuzz)" >&2
+            "go, bench, compare, python, wheel, docs, look, format, fuzz)" >&2
         exit 2
         ;;
     esac
@@ -306,4 +310,7 @@ for group in "$@"; do
             'the oldest Go that will do' ||
         echo 'not installed, and not tested: the oldest Go'
     [ "$group" != docs ] || install_docs_venv
+    [ "$group" != look ] || build/docs-venv/bin/python -m pip \
+        --disable-pip-version-check -q install \
+        -r docs/site/requirements-look.txt
 done
