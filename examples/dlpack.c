@@ -65,7 +65,7 @@ static void show(const char *from, const DLTensor *tensor)
 #if DLPACK_MAJOR_VERSION >= 1
 static void show_versioned(const tmsg_map_t *map)
 {
-    DLManagedTensorVersioned *managed;
+    struct DLManagedTensorVersioned *managed; /* 1.0 has no typedef of it */
 
     check(tmsg_map_to_dlpack_versioned(map, "image", &managed));
     if (managed->version.major != DLPACK_MAJOR_VERSION ||

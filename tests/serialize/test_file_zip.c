@@ -9,6 +9,9 @@
 #include "serialize/file.h"
 #include "support/must.h"
 
+/* libzip 1.11 itself looks at more; what it finds it says in other words. */
+enum { IS_STRICT = LIBZIP_VERSION_MAJOR > 1 || LIBZIP_VERSION_MINOR >= 11 };
+
 TestSuite(file_zip, .init = make_scratch, .fini = drop_scratch);
 
 /* Where the fields of a member are that both of its records have. */
@@ -132,8 +135,9 @@ static const struct {
     {"bzip2", false, lying_method, TMSG_ERR_UNSUPPORTED,
      "member 'a.npy': compression 12, known are"},
     {"stored, of two sizes", false, stored_of_other_size, TMSG_ERR_MALFORMED,
-     "bytes cannot be inflated from"},
-    {"on another disk", false, other_disk, TMSG_ERR_UNSUPPORTED, "zip: "},
+     IS_STRICT ? "zip: " : "bytes cannot be inflated from"},
+    {"on another disk", false, other_disk,
+     IS_STRICT ? TMSG_ERR_MALFORMED : TMSG_ERR_UNSUPPORTED, "zip: "},
     {"name not UTF-8", false, name_not_utf8, TMSG_ERR_MALFORMED, ""},
     {"a header of more than all", true, header_of_more, TMSG_ERR_MALFORMED,
      "member 'a.npy': "},
@@ -227,7 +231,12 @@ Test(file_zip, refuses_two_directories)
     expect_refused("two ends", write_scratch("x.npz", bytes, size),
                    TMSG_ERR_MALFORMED, "has two directories of members");
     memset(bytes + archive.size + 12, 0, 4); /* of no bytes */
-    tmsg_map_destroy(load_ok(write_scratch("x.npz", bytes, size)));
+    if (IS_STRICT) {
+        expect_refused("an end of none", write_scratch("x.npz", bytes, size),
+                       TMSG_ERR_MALFORMED, "zip: ");
+    } else {
+        tmsg_map_destroy(load_ok(write_scratch("x.npz", bytes, size)));
+    }
     memset(bytes + archive.size, 'c', END_BYTES);
     tmsg_map_destroy(load_ok(write_scratch("x.npz", bytes, size)));
     free(bytes);

@@ -620,7 +620,7 @@ static tmsg_status_t finish_tls(tmsg_tls_t *tls, tmsg_status_t status,
 tmsg_status_t tmsg_tls_create(const tmsg_tls_params_t *params,
                               tmsg_tls_t **tls_p)
 {
-    tmsg_tls_t *tls;
+    tmsg_tls_t *tls = NULL;
     tmsg_status_t status = new_tls(&tls);
 
     return status == TMSG_OK
@@ -630,7 +630,7 @@ tmsg_status_t tmsg_tls_create(const tmsg_tls_params_t *params,
 
 tmsg_status_t tmsg_tls_of_keyring(tmsg_keyring_t *keyring, tmsg_tls_t **tls_p)
 {
-    tmsg_tls_t *tls;
+    tmsg_tls_t *tls = NULL;
     tmsg_status_t status = new_tls(&tls);
 
     if (status != TMSG_OK) {
