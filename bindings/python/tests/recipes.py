@@ -41,12 +41,12 @@ class Program:
     def line(self):
         return self.process.stdout.readline()
 
-    def ends(self, by=None, numbers=True, before=""):
+    def ends(self, by=None, numbers=True, before="", wait=WAIT):
         """It ends in order, by itself or by a signal, and has printed that;
         `before` was read already. Some numbers differ from run to run."""
         if by is not None:
             self.process.send_signal(by)
-        printed, _ = self.process.communicate(timeout=WAIT)
+        printed, _ = self.process.communicate(timeout=wait)
         assert self.process.returncode == 0, printed
         shown, printed = self.shown, before + printed
         if not numbers:

@@ -582,16 +582,6 @@ def test_files_hold_tensors_of_torch(tmp_path):
             assert torch.equal(got.view(torch.uint8), tensor.view(torch.uint8))
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_the_data_loader_of_its_page(method, tmp_path):
-    """With a connection of the process that loads, too."""
-    block, = blocks_of(DOCS / "python/threads.md", "torch")
-    script = tmp_path / "loads.py"
-    script.write_text(block.replace('"spawn"', repr(method))
-                      .replace("num_workers=2", "num_workers=1"))
-    assert "Error" not in run_script(script)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_message_of_tensors_is_pickled(dtype, tmp_path):
     """Also one of a dtype that numpy lacks."""
@@ -605,7 +595,10 @@ def test_a_message_of_tensors_is_pickled(dtype, tmp_path):
         assert message["x"][0] == 1
 
 
-def test_a_data_loader_of_the_recipe(recipe):  # noqa: F811
-    start = recipe("dataloader.md")
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_data_loader_of_the_recipe(method, recipe):  # noqa: F811
+    """With a connection of the process that loads, too."""
+    start = recipe("dataloader.md", train={
+        '"spawn"': repr(method), "num_workers=2": "num_workers=1"})
     start("python samples.py")
-    start("python train.py").ends()
+    start("python train.py").ends(wait=270)
