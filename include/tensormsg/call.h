@@ -71,18 +71,18 @@ enum {
 /* A call with retries is made again after a failure that may pass:
  * RESOURCE_EXHAUSTED, UNAVAILABLE, NO_MEMORY or BUSY, or PEER_LOST if the
  * endpoint begins a new session (tmsg_reconnect_t). If no handler saw the call,
- * it is always made again. If it may have run, it is made again only if it is
- * TMSG_CALL_IDEMPOTENT, or the server declares its method so
- * (TMSG_METHOD_IDEMPOTENT); after PEER_LOST, in a reply to an earlier call with
- * retries.
+ * it is always made again. If it may have run, it is made again only if it may
+ * run twice: the call is TMSG_CALL_IDEMPOTENT, or the server declares the
+ * method TMSG_METHOD_IDEMPOTENT. After PEER_LOST the server must have declared
+ * it before, in a reply to an earlier call with retries.
  *
  * Each attempt waits twice as long as the one before, minus a random part, at
  * most half. No attempt begins after the deadline, or without budget
- * (tmsg_endpoint_set_retry_budget()). An attempt that found the server not
- * ready (it was answered UNAVAILABLE, and no handler saw it) counts neither in
- * `attempts` nor in the budget: the call waits so until its deadline, or for a
- * minute without one. The application sees the last outcome only. A field that
- * is 0 has its default. */
+ * (tmsg_endpoint_set_retry_budget()). If the server was not ready, so that the
+ * attempt was answered UNAVAILABLE and no handler saw it, the attempt counts
+ * neither in `attempts` nor in the budget. The call waits for such a server
+ * until its deadline, or for a minute without one. The application sees the
+ * last outcome only. A field that is 0 has its default. */
 typedef struct tmsg_retry {
     uint32_t attempts;        /* with the first: 2 to 100; no default */
     int32_t first_backoff_ms; /* before the second; default 20 */

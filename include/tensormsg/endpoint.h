@@ -49,9 +49,9 @@ typedef enum {
 
 /* Flags of an endpoint that connects. */
 enum {
-    /* The endpoint waits until somebody listens. It dials again, after 10 ms at
-     * first and 250 ms at most, while nobody listens, the host's name is not
-     * known, or the listener goes away before the connection is made. It does
+    /* The endpoint waits until somebody listens. While nobody listens, the
+     * host's name is not known, or the listener goes away before the connection
+     * is made, it dials again, after 10 ms at first and 250 ms at most. It does
      * so until connect_timeout_ms has passed (-1: without limit), and then
      * fails with the status of the last attempt; the error says how long nobody
      * listened. A refusal (a key, a version) ends the endpoint at once. For
@@ -84,10 +84,10 @@ enum {
  * (tensormsg/worker.h) tells so in its turn, with PEER_LOST, and
  * "lost_messages" of the receiver's tmsg_endpoint_describe() counts it.
  *
- * A new session begins if another process answers, if the peer has dropped the
- * old session or never kept one, or if the peer shuts down: it ended the
- * connection with UNAVAILABLE, or closed it in order after its server was
- * drained (tmsg_server_drain()). The handle stays the same. Then:
+ * A new session begins if another process answers, or if the peer has dropped
+ * the old session or never kept one. It also begins if the peer shuts down: the
+ * peer ended the connection with UNAVAILABLE, or closed it in order after its
+ * server was drained (tmsg_server_drain()). The handle stays the same. Then:
  *  - sends and calls that still waited here go to the new process;
  *  - sends that were handed over and not confirmed end with PEER_LOST: whether
  *    the old process took them is not known;
@@ -264,9 +264,8 @@ enum {
     TMSG_SEND_LEND = 1 << 6
 };
 
-/* What a receiver does with a tensor if it has no memory of the kind that the
- * tensor came from: put it into host memory, or fail the message at both
- * ends. */
+/* What a receiver does with a tensor if it has no memory of the tensor's kind:
+ * put the tensor into host memory, or fail the message at both ends. */
 typedef enum {
     TMSG_POLICY_HOST_FALLBACK = 0,
     TMSG_POLICY_STRICT = 1
@@ -505,7 +504,7 @@ TMSG_API tmsg_status_t tmsg_endpoint_close_wait(tmsg_endpoint_t *endpoint,
                                                 int timeout_ms);
 
 /* Takes no more messages from the peer. Messages that wait to be pulled, and
- * those that still come, are dropped, and their senders are told: a send with
+ * those that still come, are dropped. Their senders are told: a send with
  * TMSG_SEND_ACKED ends with REFUSED, and a publisher counts the message as
  * failed. `refused_messages` counts them here. Sends, calls and streams go on.
  * Receives here find nothing until the endpoint ends.
@@ -540,8 +539,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
  * the worker is destroyed, which frees the endpoint too. NULL is allowed. */
 TMSG_API void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint);
 
-/* Called once when an endpoint has ended: closed by the peer (CLOSED), failed
- * (PEER_LOST, ...), or given up by the peer, which says why ("refused by the
+/* Called once when an endpoint has ended. The peer closed it (CLOSED), it
+ * failed (PEER_LOST, ...), or the peer gave it up and says why ("refused by the
  * peer: ...", with NO_MEMORY, MALFORMED, LIMIT_EXCEEDED, ...). Not called if
  * this side closed it. Called on the thread that drives the worker, with no
  * lock held. The handle still has to be destroyed, which is allowed here. */

@@ -83,8 +83,8 @@ enum {
 typedef struct tmsg_interceptor {
     uint64_t field_mask; /* TMSG_INTERCEPTOR_*: hooks that are set */
     /* A call is made, or is about to be handled; `state` may be set. OK lets it
-     * go on. A failure ends it with that status: at a caller nothing is sent,
-     * and tmsg_endpoint_call() returns the status; at a server the handler does
+     * go on. A failure ends it with that status. At a caller nothing is sent,
+     * and tmsg_endpoint_call() returns the status. At a server the handler does
      * not run, and the caller gets the status. tmsg_intercepted_refuse() adds
      * words. A status that is no failure counts as INTERNAL. Called once for
      * all attempts of a call that is retried. */
@@ -107,11 +107,12 @@ typedef struct tmsg_interceptor {
      * thread that drives the worker, and on_over after it. */
     void (*end)(void *arg, const tmsg_intercepted_t *call);
     /* At a server: a call has ended before `begin`, and no handler and no other
-     * hook sees it. It was refused when it came (no such method, for other
-     * principals, beyond the bounds, draining), or when it was whole (a map
-     * beyond the limits); or its caller gave it up, or it was lost on its way.
-     * `status` and `error` are as in `end`. `method` is what the caller said,
-     * registered or not, up to 199 bytes of UTF-8. `map` is NULL.
+     * hook sees it. It was refused when it came: there is no such method, it is
+     * for other principals, the server is full or drains. Or it was refused
+     * when it was whole: its map is beyond the limits. Or its caller gave it
+     * up, or it was lost on its way. `status` and `error` are as in `end`.
+     * `method` is what the caller said, registered or not, up to 199 bytes of
+     * UTF-8. `map` is NULL.
      *
      * It runs on the thread that drives the worker, in the order of `end`. If
      * 1,024 calls wait to be told of, or 512 of one endpoint, further ones are

@@ -53,17 +53,17 @@ typedef struct tmsg_limits {
     uint64_t held_bytes;     /* received and not released, for each worker, in
                               * the library's own memory, that of devices
                               * included: a quarter of RAM. Payloads count, and
-                              * names, shapes, metadata and captured headers.
-                              * A message that does not fit now waits at its
-                              * sender, and with it everything that comes after
-                              * it to this worker, from any peer, except
+                              * names, shapes, metadata and captured headers. A
+                              * message that does not fit now waits at its
+                              * sender. Everything that comes to this worker
+                              * after it, from any peer, waits too, except
                               * payloads of a few hundred bytes. A message that
-                              * can never fit is refused.
-                              * Peers may send ahead up to a quarter of this in
-                              * addition, before there is memory for it. What
-                              * comes with a header cannot wait. So a message is
-                              * refused if everything together would exceed the
-                              * limit by more than 64 MiB, or if what the
+                              * can never fit is refused. Peers may send ahead
+                              * up to a quarter of this in addition, before
+                              * there is memory for it. What comes with a header
+                              * cannot wait. So a message is refused if
+                              * everything together would exceed the limit by
+                              * more than 64 MiB. It is also refused if what the
                               * application does not have yet is more than 64
                               * MiB and a quarter of the limit */
     uint64_t metadata_keys;  /* in one map: 65536 */

@@ -114,12 +114,12 @@ typedef struct tmsg_listener_params {
      * endpoint may be used, but not destroyed.
      *
      * on_lost is called once for each peer that on_peer was or would have been
-     * called for, when its endpoint has ended: with CLOSED after an orderly
-     * end, with CANCELED if this side ended it at once, else with its failure
-     * (PEER_LOST, ..., as tmsg_closed_fn). A peer whose session is kept is not
-     * lost. on_lost comes before on_closed. The endpoint is valid during the
-     * call, even if it was destroyed already, for tmsg_endpoint_peer() and the
-     * like. Messages that it had delivered may still wait to be pulled.
+     * called for, when its endpoint has ended. The status is CLOSED after an
+     * orderly end, CANCELED if this side ended it at once, else the failure
+     * (PEER_LOST, ..., as for tmsg_closed_fn). A peer whose session is kept is
+     * not lost. on_lost comes before on_closed. The endpoint is valid during
+     * the call, even if it was destroyed already, for tmsg_endpoint_peer() and
+     * the like. Messages that it had delivered may still wait to be pulled.
      *
      * Both are called on the thread that drives the worker, one after another,
      * with no lock held, and may do what a message handler may. After

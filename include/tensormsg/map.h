@@ -31,10 +31,10 @@ extern "C" {
  *    map. It runs inside the call that releases the tensor, and must not use
  *    that map.
  *
- * A map may be used by one thread at a time; different maps are independent.
- * While a map is being sent (from tmsg_endpoint_send() until its request has
- * ended), or a tensor of it is given out (tensormsg/dlpack.h), it may be read
- * and sent again, but a change returns BUSY. */
+ * A map may be used by one thread at a time; different maps are independent. A
+ * map is busy while it is being sent (from tmsg_endpoint_send() until its
+ * request has ended), or a tensor of it is given out (tensormsg/dlpack.h). It
+ * may then be read and sent again, but a change returns BUSY. */
 typedef struct tmsg_map tmsg_map_t;
 
 /* Creates an empty map, freed with tmsg_map_destroy(). Errors: NO_MEMORY. */
@@ -109,12 +109,11 @@ TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
 TMSG_API tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                                      tmsg_tensor_t *tensor_p);
 
-/* Gives the tensor called `name` if C code can read it as an array: it has this
- * dtype (a name, as for tmsg_map_add_array()) and `ndim` dimensions, it lies in
- * host memory, and its elements are in C order. tensor_p->data then has as many
- * elements as tensor_p->shape says, which may be none. Use this for the maps of
- * peers, which may send anything. *tensor_p is as in tmsg_map_find(), and may
- * be NULL.
+/* Gives the tensor called `name` if C code can read it as an array. It has this
+ * dtype (a name, as for tmsg_map_add_array()) and `ndim` dimensions. It lies in
+ * host memory, in C order. tensor_p->data then has as many elements as
+ * tensor_p->shape says, which may be none. Use this for the maps of peers,
+ * which may send anything. *tensor_p is as in tmsg_map_find(), and may be NULL.
  * Errors:
  *   NOT_FOUND - no tensor has this name
  *   INVALID_PARAM - the tensor has another dtype or number of dimensions, which

@@ -31,10 +31,10 @@ typedef struct tmsg_message tmsg_message_t;
 /* Returns the map. It may be read and sent on with tmsg_endpoint_send(), and
  * lives as long as the message. Tensor data may be written. They are aligned to
  * one element, at least to 16 bytes and at most to 64. A tensor whose strides
- * are not NULL lies as these say: in another order of its dimensions; or, where
- * a stride is 0, with each element once for all places along that dimension, so
- * that it has fewer bytes than tmsg_tensor_bytes(). tmsg_tensor_pack() copies
- * any of them to C order. */
+ * are not NULL lies as they say. Its dimensions may be in another order. If a
+ * stride is 0, each element is there once for all places along that dimension,
+ * so that the tensor has fewer bytes than tmsg_tensor_bytes().
+ * tmsg_tensor_pack() copies any of them to C order. */
 TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
 
 /* Returns 1 if tensors lie in memory of the sender, which lends it

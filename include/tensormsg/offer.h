@@ -137,10 +137,10 @@ TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
  * under way may go on for timeout_ms (0: not at all; -1: until they end). Then
  * they are given up, and end with CANCELED at their fetchers.
  *
- * This call drives the worker until the memory is free: for at most timeout_ms
- * and, unless that is 0, 500 ms more, in which fetchers can answer that they
- * read no more. OK means that on_release was called. In case of an error the
- * offer is over as well, and on_release tells when the memory is free.
+ * This call drives the worker until the memory is free, for at most timeout_ms.
+ * Unless that is 0, it waits 500 ms more, in which fetchers can answer that
+ * they read no more. OK means that on_release was called. In case of an error
+ * the offer is over as well, and on_release tells when the memory is free.
  * Errors:
  *   TIMED_OUT - a peer may still read the memory: it keeps a loan, or its
  *     process is stopped

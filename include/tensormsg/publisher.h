@@ -101,9 +101,9 @@ typedef struct tmsg_publisher_params {
     /* on_peer and on_lost tell who is subscribed, as a listener's functions of
      * these names tell who is connected (listener.h). Each may be NULL, the
      * default. on_peer is called once for each subscriber, when it is
-     * connected. on_lost is called when such a subscriber has left: with the
-     * status and error of its endpoint, or with OK if tmsg_publisher_remove()
-     * or tmsg_publisher_close() took it out. Neither is called after
+     * connected. on_lost is called when such a subscriber has left. It gets the
+     * status and error of the endpoint, or OK if tmsg_publisher_remove() or
+     * tmsg_publisher_close() took it out. Neither is called after
      * tmsg_publisher_destroy(). */
     tmsg_peer_fn on_peer;
     tmsg_closed_fn on_lost;
@@ -164,8 +164,8 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
  * channel, way and protocol hold for every subscriber. Each message is ACKED,
  * unless it goes to a peer that acknowledges nothing. A channel that a peer
  * does not take fails for that peer only. timeout_ms is for all from this call
- * on: when it has passed, what still waits is dropped, what is on the way is
- * given up, and the map is no longer kept for new subscribers. on_done is
+ * on. When it has passed, what still waits is dropped, and what is on the way
+ * is given up. The map is then no longer kept for new subscribers. on_done is
  * called when the request ends.
  *
  * With TMSG_SEND_LEND all subscribers that borrow share the map's blocks, or

@@ -28,8 +28,8 @@ extern "C" {
  * are answered on the thread that drives the worker, whatever the server's
  * bounds are, and while it drains. docs/reference/calls.md says what travels.
  * If a peer does not have them, the functions below end as any call to a method
- * that does not exist: with NOT_FOUND, or with UNSUPPORTED if nobody serves or
- * the peer is an older one. */
+ * that does not exist. The status is NOT_FOUND, or UNSUPPORTED if nobody serves
+ * or the peer is an older one. */
 #define TMSG_METHOD_METHODS "tensormsg.methods"
 #define TMSG_METHOD_HEALTH "tensormsg.health"
 

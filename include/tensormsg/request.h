@@ -59,7 +59,7 @@ TMSG_API tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
  *
  * A send that still waits (for the connection, for credit, for its turn) ends
  * with CANCELED, and nothing of it was sent. A send that has begun is over as
- * well, for this side and for the peer: the peer is told, drops what it has not
+ * well, for this side and for the peer. The peer is told, drops what it has not
  * handed to its application, and calls its on_refused. UCX, however, cannot
  * release memory early. While it may still read tensors that the map borrows,
  * the status is CANCEL_PENDING, and they must stay unchanged. The status

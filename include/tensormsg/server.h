@@ -246,7 +246,7 @@ TMSG_API tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
 TMSG_API tmsg_task_t *tmsg_task_keep(tmsg_task_t *task);
 
 /* For a handler that puts its task into a queue, to be worked on later.
- * tmsg_task_put_off() says that nobody works on it yet: the call waits again,
+ * tmsg_task_put_off() says that nobody works on it yet. The call waits again,
  * and ends at its time, or in a drain, as a call that no handler saw.
  * tmsg_task_begin() says that the work begins now. It does nothing for a task
  * that was not put off. If it fails, nobody waits for an answer any more: do

@@ -132,9 +132,9 @@ typedef struct tmsg_tracer_params {
  *
  * Tracing fails no call. A call goes on without a span if there is no memory or
  * no random bytes for it, or if its metadata would be more than the peer takes.
- * There is one exception: a request to which another interceptor has given a
- * key goes with all that was given to it, the context included, or fails with
- * LIMIT_EXCEEDED or NO_MEMORY.
+ * There is one exception. A request to which another interceptor has given a
+ * key goes with everything that was given to it, the context included, or fails
+ * with LIMIT_EXCEEDED or NO_MEMORY.
  * Errors: those of tmsg_worker_intercept(), and:
  *   INVALID_PARAM - a field
  *   ALREADY_EXISTS - the worker traces already */

@@ -32,11 +32,12 @@ extern "C" {
  * of that stream after queue_depth messages (tensormsg/worker.h), and nobody
  * else. tmsg_stream_t is another thing, of CUDA. See docs/reference/streams.md.
  *
- * Both sides have the same object. It is *over* once, on each side: at the
- * opener when the server's end has come; at the server when it has ended the
- * stream; on both at once by a cancel, a deadline, or the end of the connection
- * or the server. After an orderly end, messages that had come can still be
- * read. After another end, messages that were not read are dropped.
+ * Both sides have the same object. It is *over* once, on each side. At the
+ * opener that is when the server's end has come, at the server when it has
+ * ended the stream. A cancel, a deadline, or the end of the connection or the
+ * server makes it over on both sides at once. After an orderly end, messages
+ * that had come can still be read. After another end, messages that were not
+ * read are dropped.
  *
  * Threads: on a shared worker any thread may call these functions, else the
  * worker's own. They may be called in any callback, unless it says otherwise.
@@ -205,11 +206,11 @@ TMSG_API tmsg_status_t tmsg_call_stream_recv(tmsg_call_stream_t *stream,
                                              int timeout_ms,
                                              tmsg_message_t **message_p);
 
-/* Ends a stream at its server, after the messages that it has sent: with OK, or
- * with a failure as tmsg_task_fail() does: a status, a number of the
- * application (or 0), words (UTF-8, cut at 199 bytes; NULL: none), and details
- * (NULL: none), which are lent until they are sent. What has not been read is
- * dropped. Never waits.
+/* Ends a stream at its server, after the messages that it has sent. It ends
+ * with OK, or with a failure as tmsg_task_fail() gives one: a status, a number
+ * of the application (or 0), words (UTF-8, cut at 199 bytes; NULL: none), and
+ * details (NULL: none). The details are lent until they are sent. What has not
+ * been read is dropped. Never waits.
  * Errors: what tmsg_call_stream_status() says, if the stream was over, and:
  *   ALREADY_EXISTS - the stream was ended before
  *   INVALID_PARAM - a positive status, or this is the opening side
