@@ -3,11 +3,10 @@
  * waits for its maps. For nvcc and clang's CUDA, from compute capability 7.0
  * on, and for threads of the CPU, in C11 and C++17.
  *
- * All that a kernel knows of a bell is its line, which tmsg_bell_device()
- * gives. It is page-locked memory of the host: each access goes over the bus,
- * so one thread of the grid uses it, and no atomic operation that reads and
- * writes. That thread is the bell's poster, and counts in a register, from 1
- * on:
+ * A kernel knows only the line of a bell, which tmsg_bell_device() gives. The
+ * line is page-locked memory of the host, and each access goes over the bus. So
+ * only one thread of the grid uses it, without atomic operations that read and
+ * write. That thread is the bell's poster, and counts in a register, from 1 on:
  *
  *     write the map's tensors          by all threads
  *     __syncthreads() or grid.sync()
@@ -21,16 +20,16 @@
  *     __syncthreads() or grid.sync()
  *     tmsg_bell_consumed(line, n)      by one thread: the next may come
  *
- * What has come is not to be read by way of the read-only cache: by no
- * __ldg(), nor through a pointer that is `const __restrict__`. */
+ * Do not read a map that has come through the read-only cache: neither by
+ * __ldg() nor by a pointer that is `const __restrict__`. */
 #ifndef TENSORMSG_DEVICE_BELL_H
 #define TENSORMSG_DEVICE_BELL_H
 
 #include <stdint.h>
 
-/* The poster writes the first 64 bytes, the library the others, so that neither
- * writes what the other looks at again and again. A stream that rings the bell
- * uses `posted` otherwise. */
+/* The poster writes the first 64 bytes, the library the others. So neither
+ * writes to a cache line that the other polls. A stream that rings the bell
+ * uses `posted` in another way. */
 typedef struct tmsg_bell_line {
     uint64_t posted; /* maps that may be sent; or that are consumed */
     uint64_t unused_posted[7];
@@ -83,7 +82,7 @@ TMSG_BELL_FN uint64_t tmsg_bell_load(const uint64_t *from)
 TMSG_BELL_FN void tmsg_bell_nap(uint32_t ns) { (void)ns; }
 #endif
 
-/* Waits until `n` maps are done. Returns 0, or the tmsg_status_t by which the
+/* Waits until `n` maps are done. Returns 0, or the tmsg_status_t with which the
  * bell has failed. */
 TMSG_BELL_FN int tmsg_bell_wait(const tmsg_bell_line_t *line, uint64_t n)
 {
@@ -100,9 +99,9 @@ TMSG_BELL_FN int tmsg_bell_wait(const tmsg_bell_line_t *line, uint64_t n)
                : 0;
 }
 
-/* Has the map sent for the n-th time. Before that whoever posts has waited for
- * the time before, or has not changed the map's memory since: maps are sent one
- * after the other, each as its memory is then. */
+/* Sends the map for the n-th time. Wait for the time before first, or leave the
+ * map's memory unchanged since: maps are sent one after the other, each as its
+ * memory is then. */
 TMSG_BELL_FN void tmsg_bell_post(tmsg_bell_line_t *line, uint64_t n)
 {
     tmsg_bell_store(&line->posted, n);
