@@ -370,22 +370,21 @@ TMSG_API tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
 
 /* Sends a map as tmsg_endpoint_send() does with TMSG_SEND_ACKED, and waits
  * until the peer's application has taken the message. It drives the worker
- * meanwhile. timeout_ms is the send's (above 0; -1: no limit), so that
- * `params`, which may be NULL, must not have TMSG_SEND_PARAM_TIMEOUT. When the
- * time is up, the send is given up as by tmsg_request_cancel().
+ * meanwhile. `params` may be NULL, and must not have TMSG_SEND_PARAM_TIMEOUT:
+ * timeout_ms is the send's (above 0; -1: no limit). When the time is up, the
+ * send is given up as by tmsg_request_cancel().
  *
- * When this returns, with whatever status, the data of the map are the caller's
- * again (those that are lent with TMSG_SEND_LEND: when on_release has run). So
- * after timeout_ms this may wait on until no byte of them can be read any more:
- * usually one round trip; if the peer has stopped, until the connection has
- * ended. Errors:
+ * When this returns, with any status, the data of the map are the caller's
+ * again; with TMSG_SEND_LEND, when on_release has run. So after timeout_ms this
+ * may wait on until no byte of them can be read any more. That is usually one
+ * round trip; if the peer has stopped, it is until the connection has ended.
+ * Errors: all that tmsg_endpoint_send() and its operation may end with, and:
  *   WOULD_BLOCK - in a callback of this worker; nothing was sent
- *   INVALID_PARAM - also where `params` have a timeout_ms
- *   TIMED_OUT - the peer's application has not taken the message in time; it
- *     may have taken it just before
- *   CLOSED - also where another thread destroyed the worker: the data are free
- *     when tmsg_worker_destroy() has returned
- *   and all that tmsg_endpoint_send() and its operation may end with. */
+ *   INVALID_PARAM - also if `params` have a timeout_ms
+ *   TIMED_OUT - the peer's application did not take the message in time, or
+ *     took it just before
+ *   CLOSED - also if another thread destroyed the worker: the data are free
+ *     when tmsg_worker_destroy() has returned */
 TMSG_API tmsg_status_t tmsg_endpoint_send_wait(tmsg_endpoint_t *endpoint,
                                                const tmsg_map_t *map,
                                                const tmsg_send_params_t *params,
@@ -494,12 +493,13 @@ TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
 /* Closes as tmsg_endpoint_close() does, and waits until the peer has confirmed,
- * up to timeout_ms (0: looks once; -1: no limit). It drives the worker
- * meanwhile. The handle still has to be destroyed. Errors:
+ * for at most timeout_ms (0: looks once; -1: no limit). It drives the worker
+ * meanwhile. The handle still has to be destroyed.
+ * Errors: all that tmsg_endpoint_close() and its operation may end with, and:
  *   WOULD_BLOCK - in a callback of this worker; the endpoint stays open
- *   TIMED_OUT - it has not ended in time. The close goes on: call this again to
- *     wait on, or end the endpoint by tmsg_endpoint_destroy()
- *   and all that tmsg_endpoint_close() and its operation may end with. */
+ *   TIMED_OUT - the endpoint has not ended in time. The close goes on: call
+ *     this again to wait on, or end the endpoint with
+ *     tmsg_endpoint_destroy() */
 TMSG_API tmsg_status_t tmsg_endpoint_close_wait(tmsg_endpoint_t *endpoint,
                                                 int timeout_ms);
 
