@@ -8,6 +8,7 @@ import pty
 import re
 import resource
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -401,6 +402,24 @@ def test_send_and_recv_name_the_bulk_where_it_was_used(tmp_path):
 
 
 # --- the front of the project ---
+
+def test_the_hello_example():
+    url = "tcp://127.0.0.1:13337"
+    with cli.alone("examples/hello.c"), subprocess.Popen(  # it has one port
+            [HELLO], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True) as there:
+        try:
+            deadline = time.monotonic() + BOUND
+            while (said := subprocess.run([HELLO, url], capture_output=True,
+                                          text=True, timeout=BOUND)).returncode:
+                assert "Connection refused" in said.stderr
+                assert there.poll() is None and time.monotonic() < deadline
+            out, errors = there.communicate(timeout=BOUND)
+        finally:
+            there.kill()
+    assert (out, errors, said.stderr) == ("image: 2 rows\n", "done\n", "done\n")
+    assert there.returncode == DONE
+
 
 def test_the_echo_example():
     echo = subprocess.run([os.path.join(os.path.dirname(cli.HELLO), "echo")],
