@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The recipes of docs/how-to: their programs run as processes of their own, and
-print what the page shows. test_torch.py runs those of dataloader.md."""
+print what the page shows. test_torch.py runs those of
+dataloader.md, test_notebook.py those of notebook.md."""
 
 import os
 import re
@@ -199,29 +200,3 @@ def test_fastapi_in_front_of_a_model(recipe):  # noqa: F811
     app.process.send_signal(signal.SIGINT)
     printed, _ = app.process.communicate(timeout=WAIT)
     assert "Application shutdown complete" in printed
-
-
-def test_a_notebook(recipe, tmp_path):  # noqa: F811
-    pytest.importorskip("jupyter_client")
-    pytest.importorskip("matplotlib")
-    from test_notebook import Notebook
-    film = recipe("camera-viewers.md", camera={"range(90)": "range(10**9)"})
-    infers = recipe("inference-server.md")
-    notebook = Notebook(tmp_path)
-    try:
-        camera = film("python camera.py")
-        printed = []
-        for cell in blocks_of(PAGES / "notebook.md", "notebook"):
-            if "model = await" in cell:
-                camera.process.kill()
-                camera.process.wait()
-                model = infers("python server.py")
-            out, error = notebook.run(
-                cell.replace('"localhost:4000"', f'"unix://{tmp_path}/socket"'))
-            assert error is None, (cell, notebook.words)
-            printed.append(out)
-        assert "480" in printed[0] and printed[3] == "True\n"
-        assert "infer" in printed[5] and printed[6] == "2.0\n"
-        model.ends(signal.SIGTERM)
-    finally:
-        notebook.close()

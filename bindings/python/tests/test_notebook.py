@@ -4,6 +4,7 @@ IPython."""
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ import textwrap
 import pytest
 
 from conftest import DOCS, HERE, WAIT, blocks_of, echo, environment
+from recipes import PAGES, recipe  # noqa: F401
 
 manager = pytest.importorskip("jupyter_client.manager")
 
@@ -289,3 +291,23 @@ print("closed", ep.closed)
             if line.endswith((".0", "True"))]
     assert said == ["sum 15.0", "sum 6.0", "closed True"], ran.stdout
     assert "Error" not in ran.stdout
+
+
+def test_the_cells_of_the_recipe(notebook, recipe, tmp_path):  # noqa: F811
+    pytest.importorskip("matplotlib")
+    film = recipe("camera-viewers.md", camera={"range(90)": "range(10**9)"})
+    infers = recipe("inference-server.md")
+    camera = film("python camera.py")
+    printed = []
+    for cell in blocks_of(PAGES / "notebook.md", "notebook"):
+        if "model = await" in cell:
+            camera.process.kill()
+            camera.process.wait()
+            model = infers("python server.py")
+        out, error = notebook.run(
+            cell.replace('"localhost:4000"', f'"unix://{tmp_path}/socket"'))
+        assert error is None, (cell, notebook.words)
+        printed.append(out)
+    assert "480" in printed[0] and printed[3] == "True\n"
+    assert "infer" in printed[5] and printed[6] == "2.0\n"
+    model.ends(signal.SIGTERM)
