@@ -28,3 +28,14 @@ foreach(wanted IN ITEMS "<svg" "a tensor -->")
         message(FATAL_ERROR "no '${wanted}' in ${OUT}/plot-tensors.svg")
     endif()
 endforeach()
+
+# So are the pictures of docs/performance.md, of the results that are kept.
+execute_process(COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/plot.py
+                        ${CMAKE_CURRENT_LIST_DIR}/results ${OUT}/page
+                COMMAND_ERROR_IS_FATAL ANY)
+foreach(name IN ITEMS latency bandwidth peers cores)
+    file(READ ${OUT}/page-${name}.svg drawn)
+    if(NOT drawn MATCHES "<svg" OR NOT drawn MATCHES ">measured 20")
+        message(FATAL_ERROR "page-${name}.svg does not say when it was measured")
+    endif()
+endforeach()

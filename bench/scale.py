@@ -75,7 +75,8 @@ class Points:
 
     def write(self, path):
         path.write_text(json.dumps({"rounds": self.rounds,
-                                    "missing": self.missing}),
+                                    "missing": self.missing,
+                                    "machine": machine()}),
                         encoding="utf-8")
 
     def least(self, series):

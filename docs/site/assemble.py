@@ -210,16 +210,18 @@ def figures(page):
                    for name, svg in plotted(path).items())
 
 
-def drawn(page, text):
-    """A page with its pictures."""
-    if OUT is None:
-        return text
-    plots = SOURCE / "bench/results"
-    return pictures.drawn(text, {
-        "rooms": lambda: rooms.picture(SOURCE / "src/am/ROOMS"),
-        **{name: lambda name=name: plotted(plots)[name]
-           for name in ("latency", "bandwidth", "peers", "cores")},
-    }) + figures(page)
+PLOTS = {name: lambda name=name: plotted(SOURCE / "bench/results")[name]
+         for name in ("latency", "bandwidth", "peers", "cores")}
+DRAWN = {"rooms": lambda: rooms.picture(SOURCE / "src/am/ROOMS"), **PLOTS}
+
+
+def check_pictures(texts):
+    """Pages name the pictures that there are, each of them."""
+    named = {name for text in texts for name, _ in pictures.MARK.findall(text)}
+    there = {path.stem for path in pictures.SOURCES.glob("*.dot")} | {*DRAWN}
+    if named != there:
+        sys.exit("assemble.py: not both named by a page and there to be drawn: "
+                 f"{sorted(named ^ there)}")
 
 
 def main():
@@ -230,15 +232,19 @@ def main():
     write_command()
     write("license.md", "# License\n\n```text\n" +
           (SOURCE / "LICENSE").read_text(encoding="utf-8") + "```\n")
-    for page in PAGES:
-        text = (SOURCE / page).read_text(encoding="utf-8")
+    texts = {page: (SOURCE / page).read_text(encoding="utf-8")
+             for page in PAGES}
+    check_pictures(texts.values())
+    for page, text in texts.items():
         # Not of code, of which Go's has "](" as well.
         text = "```".join(
             part if i % 2 else re.sub(r"\]\(([^)\s]+)\)", turned(page), part)
             for i, part in enumerate(text.split("```")))
         if page == "README.md":
             text += contents()
-        write(SHOWN.get(page, page), drawn(page, text))
+        if OUT is not None:
+            text = pictures.drawn(text, DRAWN) + figures(page)
+        write(SHOWN.get(page, page), text)
     write("python.rst", python_page())
 
 

@@ -12,7 +12,7 @@
 #define MIB (1024 * KIB)
 #define NEVER TMSG_THRESHOLD_NEVER
 
-/* Holds the default thresholds. bench/NOTES.md says where they come from.
+/* Holds the default thresholds. bench/history says where they come from.
  * Nobody has measured those of RDMA, see docs/understand/untested-networks.md:
  * a fragment costs as much as 20 KB on a wire of 400 Gb/s, and a list costs a
  * copy at each end. On TCP, UCX sends at most 5 entries of a list at a time. */
