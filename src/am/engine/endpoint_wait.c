@@ -18,7 +18,7 @@ static tmsg_status_t start_waiting(const tmsg_endpoint_t *endpoint,
     }
     if (tmsg_worker_in_callback(endpoint->worker)) {
         return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
-                              "a callback may not wait; call %s there",
+                              "a callback must not wait; call %s there",
                               instead);
     }
     tmsg_worker_stay(endpoint->worker);
