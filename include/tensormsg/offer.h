@@ -142,6 +142,7 @@ TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
  * they read no more. OK means that on_release was called. In case of an error
  * the offer is over as well, and on_release tells when the memory is free.
  * Errors:
+ *   INVALID_PARAM - offer is NULL, or timeout_ms is below -1: nothing was ended
  *   TIMED_OUT - a peer may still read the memory: it keeps a loan, or its
  *     process is stopped
  *   WOULD_BLOCK - in a callback
@@ -152,7 +153,7 @@ TMSG_API tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms);
  * event loop. on_release tells when the memory is free. A later call replaces
  * timeout_ms.
  * Errors:
- *   INVALID_PARAM - timeout_ms is below -1 */
+ *   INVALID_PARAM - offer is NULL, or timeout_ms is below -1 */
 TMSG_API tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms);
 
 /* Gives the handle back. An offer that is not over is ended first, as by

@@ -21,9 +21,10 @@ extern "C" {
 #endif
 
 /* A handle on a send, a connect or a close. To destroy it does not stop the
- * operation. Only the thread of its worker (worker.h) may wait for it or cancel
- * it. Any thread may test it, ask for its error and destroy it, also after its
- * worker is gone. The worker's end ends the operation. */
+ * operation. To wait for it and to cancel it belong to the thread of its worker
+ * (any thread, if the worker is shared). Any thread may test it, ask for its
+ * error and destroy it, also after its worker is gone. The worker's end ends
+ * the operation. */
 typedef struct tmsg_request tmsg_request_t;
 
 /* Called once when the operation has ended, on the thread that drives the
