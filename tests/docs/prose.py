@@ -37,6 +37,8 @@ PASSIVE = re.compile(
     r"\b(?:is|are|was|were|be|been|being|gets?|got)\s+"
     r"(?:(?:not|never|also|then|only|always|still|once|\w+ly)\s+)*"
     r"(?:\w{2,}ed|" + "|".join(IRREGULAR) + r")\b", re.I)
+# An item of a list of errors in a header: "  NAME, OTHER - when".
+STATUS = re.compile(r"^ {1,3}([A-Z_]{2,}(?:, [A-Z_]{2,})*(?: - .*)?)$")
 LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 Fault = collections.namedtuple("Fault", "path line kind what sentence")
 
@@ -99,6 +101,7 @@ def blocks_of_header(text):
                  for line in comment[1].split("\n")]
         # What is set in by four blanks and more is a drawing, or code.
         lines = ["" if re.match(r"\s{4,}", line) else line for line in lines]
+        lines = [STATUS.sub(r"- \1", line) for line in lines]
         for block in blocks_of_markdown("\n".join(lines)):
             yield [(number + first, line) for number, line in block]
 

@@ -46,6 +46,13 @@ class Sentences(unittest.TestCase):
         self.assertEqual(found(text, ".h"), [(4, "long"), (5, "long")])
         self.assertEqual(found(f"/* Short:\n *     {LONG} */", ".h"), [])
 
+    def test_each_error_of_a_header_stands_alone(self):
+        half = "word " * 17
+        text = f"/* Errors:\n *   IO - {half}\n *   NO_MEMORY - {half} */"
+        self.assertEqual(found(text, ".h"), [])
+        self.assertEqual(found(f"/* Errors:\n *   IO - {LONG} */", ".h"),
+                         [(2, "long")])
+
     def test_a_directive_is_not_read(self):
         text = f".. table::\n\n   {LONG}\n\n{LONG}"
         self.assertEqual(found(text, ".rst"), [(5, "long")])
