@@ -114,7 +114,7 @@ def test_sighup_reads_certificates_again(site, tmp_path, command):
         assert run("info", *camera, there.url).returncode == DONE
         there.process.send_signal(signal.SIGHUP)
         await_words(there, "farm.pem: read again\n")
-        assert "authority" in run("info", *camera, there.url).stderr
+        assert "authorities" in run("info", *camera, there.url).stderr
         shutil.copy(site / "ca.pem", tmp_path / "ca.pem")
         there.process.send_signal(signal.SIGHUP)
         await_words(there, "farm.pem: read again\n", 2)
@@ -208,7 +208,7 @@ def test_a_password_is_read_from_a_file(site, tmp_path):
     for mode, text, code, why in (
             (0o600, None, FAILED, "needs its password"),
             (0o644, "a b", USAGE, "others can read or change it"),
-            (0o600, "", USAGE, "is no password"),
+            (0o600, "", USAGE, "is not a password"),
             (0o600, "wrong\n", FAILED, "the password is wrong")):
         secret.write_text(text or "")
         secret.chmod(mode)

@@ -52,7 +52,7 @@ func TestCallsAreAnswered(t *testing.T) {
 		t.Errorf("%d calls were answered, others not: %v", answered, failed)
 	}
 	server.Close()
-	if answered, failed = askMany(ctx, ep, 2, 1); answered != 0 || failed["the server is gone"] == 0 {
+	if answered, failed = askMany(ctx, ep, 2, 1); answered != 0 || failed["the server has ended"] == 0 {
 		t.Errorf("%d calls were answered by nobody: %v", answered, failed)
 	}
 }
