@@ -2,7 +2,7 @@
 /* tensormsg/key.h - the keys by which peers prove who they are.
  *
  * A keyring holds keys, each with the name of a principal. A side with a
- * keyring takes no peer that has none of its keys.
+ * keyring takes only peers that have one of its keys.
  *
  *     tmsg_keyring_create(&keyring);
  *     tmsg_keyring_load(keyring, "farm.key");

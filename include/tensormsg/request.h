@@ -2,8 +2,8 @@
 /* tensormsg/request.h - an operation that goes on after its call has
  * returned.
  *
- * A request is a handle on a send, a connect or a close. Whoever does not want
- * to wait passes NULL for it.
+ * A request is a handle on a send, a connect or a close. To not wait, pass NULL
+ * for it.
  *
  *     tmsg_endpoint_send(endpoint, map, NULL, &request);
  *     while (tmsg_request_test(request) == TMSG_IN_PROGRESS) {
