@@ -65,7 +65,8 @@ class Texts(unittest.TestCase):
                      "no answer in {} seconds", "a length that cannot be",
                      "{} is no device", "the key is there twice",
                      "{} bytes are the most", "the worker is gone",
-                     "a callback may not wait", "the name has to be short", "told of it by whom"):
+                     "a callback may not wait", "the name has to be short",
+                     "told of it by whom"):
             with self.subTest(text):
                 self.assertTrue(wrong(text, banned))
         for text in ("tensor '{}': ndim {} exceeds {}", "there is no tensor",
