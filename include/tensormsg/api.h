@@ -6,7 +6,7 @@
 #define TMSG_API __attribute__((visibility("default")))
 
 /* Gives data back to the caller that lent them. The library calls it exactly
- * once, on any thread, with none of its locks held. */
+ * once, on any thread, while it holds no lock. */
 typedef void (*tmsg_release_fn)(void *arg);
 
 #endif

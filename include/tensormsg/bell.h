@@ -93,7 +93,7 @@ TMSG_API tmsg_status_t tmsg_bell_receive(tmsg_endpoint_t *endpoint,
  * the map as it is; or the first map that comes is received, and dropped with
  * the next. This opens what would be opened the first time: connections,
  * mappings of the peer's memory, page-locked buffers. Some of that waits for
- * the device, and so for ever if a kernel is already waiting for the bell. Call
+ * the device. It never ends if a kernel is already waiting for the bell. Call
  * it before the first ring. It drives the worker.
  * Errors: those that the operation ended with, and:
  *   TIMED_OUT - the operation goes on; call again
@@ -102,10 +102,10 @@ TMSG_API tmsg_status_t tmsg_bell_receive(tmsg_endpoint_t *endpoint,
 TMSG_API tmsg_status_t tmsg_bell_warm(tmsg_bell_t *bell, int timeout_ms);
 
 /* Has a stream ring the bell. The stream waits until the map of the ring before
- * is done, then rings, and goes on at once. Whatever writes to the map's memory
- * comes after a tmsg_bell_await(). On a stream that is captured the ring
- * becomes part of the graph, and each launch rings. A ring of a bell that
- * receives gives the memory of `into` back, for the next map.
+ * is done, then rings, and goes on at once. Writes to the map's memory come
+ * after a tmsg_bell_await(). On a stream that is captured the ring becomes part
+ * of the graph, and each launch rings. A ring of a bell that receives gives the
+ * memory of `into` back, for the next map.
  *
  * CUDA does not know of this order. Work that only a bell puts in order with
  * work of another stream must not share a hardware queue with that work. Use
@@ -140,11 +140,11 @@ TMSG_API tmsg_status_t tmsg_bell_status(const tmsg_bell_t *bell);
  * well. Valid as long as the bell. */
 TMSG_API const char *tmsg_bell_error(const tmsg_bell_t *bell);
 
-/* Ends the bell. A send that is under way is canceled. What waits for that send
- * goes on as soon as UCX does not read the memory any more; what waits for
- * anything else goes on at once. It may be called after the worker's end, too.
- * It does nothing in the child of a fork(), which has no line of its parent's
- * bells. NULL is allowed. */
+/* Ends the bell. A send that is under way is canceled. A wait for that send
+ * ends as soon as UCX does not read the memory any more; other waits end at
+ * once. It may be called after the worker's end, too. It does nothing in the
+ * child of a fork(), which has no line of its parent's bells. NULL is
+ * allowed. */
 TMSG_API void tmsg_bell_destroy(tmsg_bell_t *bell);
 
 #ifdef __cplusplus

@@ -132,7 +132,7 @@ typedef struct tmsg_call_params {
  * lent as to a send, until on_release, which comes before the reply, except
  * with TMSG_CALL_LEND. The map itself may be destroyed at any time.
  *
- * With call_p NULL nobody waits; on_done tells of the end. Else *call_p is the
+ * With call_p NULL nobody waits; on_done reports the end. Else *call_p is the
  * caller's, freed with tmsg_call_destroy(). `params` may be NULL.
  * Errors here: the endpoint's own if it has failed, and:
  *   INVALID_PARAM
@@ -233,9 +233,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
  *
  * on_done may destroy the call, if no other thread uses the handle. A thread
  * that cancels does use it, for the call may end by itself at that moment. The
- * two then need a lock of the application. It is held while the call is made
- * and while it is canceled. on_done takes it, and notes there that the handle
- * is gone. No function here calls on_done inside. */
+ * two then need a lock of the application. The library holds it while it makes
+ * the call and while it cancels it. on_done takes it, and notes there that the
+ * handle is gone. No function here calls on_done inside. */
 TMSG_API void tmsg_call_destroy(tmsg_call_t *call);
 
 #ifdef __cplusplus

@@ -50,7 +50,7 @@ enum {
 
     /* A send or receive of device memory fails with UNSUPPORTED, and says why,
      * if a faster path exists and cannot be used. UCX may not know the memory,
-     * or the receiver may have none of its kind. Without this flag the data are
+     * or the receiver may have no such memory. Without this flag the data are
      * staged, or fall back to the host. See docs/reference/domains.md. */
     TMSG_CONTEXT_REQUIRE_PATH = 1 << 1
 };
@@ -76,15 +76,15 @@ typedef struct tmsg_context_params {
     const char *config_file;  /* name of a JSON file
                                * (docs/reference/configuration.md), which ranks
                                * below the fields above and the variables.
-                               * Default the variable TENSORMSG_CONFIG, or
-                               * none; "" is none */
+                               * Default the variable TENSORMSG_CONFIG, or no
+                               * file; "" is no file */
     tmsg_trace_fn on_trace;   /* called at each step of each message; default
                                * NULL, which costs nothing */
     void *on_trace_arg;       /* passed to on_trace; set with it */
     const char *device_table; /* numbers for devices: JSON, or the name of a
                                * JSON file (docs/reference/devices.md). Default
-                               * the variable TENSORMSG_DEVICE_TABLE, or none;
-                               * "" is none */
+                               * the variable TENSORMSG_DEVICE_TABLE, or no
+                               * table; "" is no table */
     tmsg_keyring_t *keyring;  /* for all listeners and endpoints that are given
                                * no keyring of their own: peers prove a key of
                                * it, and so does this side (tensormsg/key.h).
@@ -132,7 +132,7 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
 
 /* Describes the machine and the settings as a JSON object:
  *  - "version", "wire_version", "ucx_version"
- *  - "tls": the version of OpenSSL, or that there is none
+ *  - "tls": the version of OpenSSL, or that it is missing
  *  - "config_file": the file that was read, or ""
  *  - "peer_timeout_ms"
  *  - "heartbeats": false with TMSG_CONTEXT_NO_THREAD

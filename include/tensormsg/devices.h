@@ -78,7 +78,8 @@ typedef struct tmsg_devices_params {
     uint64_t field_mask; /* TMSG_DEVICES_PARAM_*; unset: defaults */
     const char *table;   /* the name of a JSON file, or JSON itself, which
                           * begins with { or [. Default the variable
-                          * TENSORMSG_DEVICE_TABLE, or none; "" is none */
+                          * TENSORMSG_DEVICE_TABLE, or no table; "" is no
+                          * table */
     const char *sysfs;   /* where sysfs is; default "/sys" */
     uint32_t flags;      /* TMSG_DEVICES_*; default 0 */
 } tmsg_devices_params_t;

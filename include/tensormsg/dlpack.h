@@ -75,9 +75,9 @@ TMSG_API tmsg_status_t tmsg_tensor_from_dlpack_versioned(
  * not use that map.
  *
  * A read-only tensor can be sent; tmsg_endpoint_recv_into() refuses it. The
- * data of a device have to be there already, as no stream is known of them.
- * With a stream, describe the tensor, and give it to tmsg_map_add() with the
- * stream and a release function that calls the deleter ("Streams" in
+ * data of a device have to be there already, because they have no stream. With
+ * a stream, describe the tensor, and give it to tmsg_map_add() with the stream
+ * and a release function that calls the deleter ("Streams" in
  * docs/reference/domains.md).
  * Errors: those of describing and of tmsg_map_add(), with the tensor's name,
  * and:

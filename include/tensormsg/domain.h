@@ -23,8 +23,9 @@ extern "C" {
 #endif
 
 typedef enum {
-    /* No stream. What was given to the device before the call has been done:
-     * the data are there, and the work of the call is done when it returns. */
+    /* No stream. Work that was given to the device before the call has been
+     * done: the data are there, and the work of the call is done when it
+     * returns. */
     TMSG_STREAM_NONE = 0,
     /* `handle` is a CUstream or cudaStream_t, or DLPack's number for a default
      * stream: 1 the legacy one, 2 that of the calling thread. 0 is an error, as

@@ -64,7 +64,7 @@ enum {
     TMSG_ENDPOINT_SAME_PROCESS = 1 << 1
 };
 
-/* What this side asks of a peer that publishes to it (publisher.h). */
+/* The wishes of this side to a peer that publishes to it (publisher.h). */
 enum {
     TMSG_SUBSCRIBE_NEWEST = 1 << 0 /* only the newest map, not earlier ones */
 };
@@ -194,7 +194,7 @@ TMSG_API tmsg_status_t tmsg_endpoint_connect(
  * Errors here: those of tmsg_endpoint_connect(), and:
  *   MALFORMED - the blob
  *   INCOMPATIBLE - the versions do not work together
- *   REFUSED - the listener asks for a key, and there is none
+ *   REFUSED - the listener asks for a key, and this side has none
  *   INSECURE - the listener asks for no key, or for other keys
  *   UNSUPPORTED - reconnect, or TMSG_ENDPOINT_WAIT */
 TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
@@ -264,8 +264,8 @@ enum {
     TMSG_SEND_LEND = 1 << 6
 };
 
-/* What a receiver does with a tensor if it has no memory of the tensor's kind:
- * put the tensor into host memory, or fail the message at both ends. */
+/* How a receiver treats a tensor if it has no memory of the tensor's kind: put
+ * the tensor into host memory, or fail the message at both ends. */
 typedef enum {
     TMSG_POLICY_HOST_FALLBACK = 0,
     TMSG_POLICY_STRICT = 1

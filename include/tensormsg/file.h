@@ -53,10 +53,10 @@ typedef struct tmsg_file_load_params {
  * file. Further such data stay mapped and unaligned: read them with memcpy().
  * They arrive aligned if they are sent.
  *
- * The file must not change while the map lives. What others write to it shows
- * in the tensors and in what is sent of them. Reading beyond the end of a file
- * that was cut is SIGBUS. Nothing here looks at the file again: "Files that
- * change" in docs/reference/files.md says how to notice.
+ * The file must not change while the map lives. Later writes to the file show
+ * in the tensors, and in sends of them. Reading beyond the end of a file that
+ * was cut is SIGBUS. Nothing here looks at the file again: "Files that change"
+ * in docs/reference/files.md says how to notice.
  *
  * The metadata get TMSG_META_FILE_NAME (the last component of the path) and
  * TMSG_META_FILE_FORMAT. A safetensors `__metadata__` becomes string metadata

@@ -63,15 +63,15 @@ TMSG_API uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming);
 /* Says on which device tensor `index` of the map is to lie, whatever device it
  * was sent from. (tmsg_context_device() knows a device by its index in a device
  * table.) Without this call it lies on the device that it was sent from, if
- * there is such memory here, or on the host.
+ * this process has its memory. Otherwise it lies on the host.
  *
  * Memory for it comes from the application's allocator or the library's pool,
- * as for other tensors. If there is none on a device that was chosen, the
- * message is refused: it does not fall back to the host. With a stream (none:
- * all zeros) the memory is allocated and freed in the order of that stream, and
- * the data are written after the work that the stream holds now. The stream
- * lives as long as the message. When the message is delivered, the data are
- * there for any stream.
+ * as for other tensors. If a chosen device has no memory here, the message is
+ * refused: it does not fall back to the host. With a stream (none: all zeros)
+ * the memory is allocated and freed in the order of that stream, and the data
+ * are written after the work that the stream holds now. The stream lives as
+ * long as the message. When the message is delivered, the data are there for
+ * any stream.
  * Errors:
  *   NOT_FOUND - the index is out of range, or no domain holds that device
  *   ALREADY_EXISTS - the tensor is placed
@@ -99,11 +99,12 @@ TMSG_API tmsg_status_t tmsg_incoming_choose_all(tmsg_incoming_t *incoming,
  * at least as many as the elements take packed, each once if a stride is 0.
  *
  * The memory is lent from now on, and is written to. That ends when the message
- * is destroyed and no send of it is under way; if the message is not delivered,
- * when no byte can be written there any more. Then the release function of
- * *params, if any, is called once, from any thread, with no lock held. It must
- * not call the library for that message. `params` (NULL: no release) are those
- * of tmsg_map_add(). Such memory does not count against held_bytes.
+ * is destroyed and no send of it is under way. For a message that is not
+ * delivered it ends when no byte can arrive there any more. Then the release
+ * function of *params, if any, is called once, from any thread, with no lock
+ * held. It must not call the library for that message. `params` (NULL: no
+ * release) are those of tmsg_map_add(). Such memory does not count against
+ * held_bytes.
  *
  * Nothing is copied if UCX can receive into the memory: into that of one
  * tensor, or of tensors that follow each other without gaps. In case of an
@@ -118,9 +119,9 @@ TMSG_API tmsg_status_t tmsg_incoming_place(tmsg_incoming_t *incoming,
                                            const tmsg_map_add_params_t *params);
 
 /* Refuses the message. Its sender, if it still waits, gets `status` and `why`
- * (at most 240 bytes of it, copied), as for any refusal. Here on_refused is
- * called in the message's turn, and memory that was placed is given back. A
- * peer of ucx:// is not told.
+ * (at most 240 bytes of it, copied), as for any refusal. Here on_refused runs
+ * in the message's turn, and placed memory is given back. A peer of ucx:// is
+ * not told.
  * Errors:
  *   INVALID_PARAM - a status that is no failure, or CLOSED; or why is NULL */
 TMSG_API tmsg_status_t tmsg_incoming_refuse(tmsg_incoming_t *incoming,

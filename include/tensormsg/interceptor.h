@@ -82,12 +82,12 @@ enum {
  * its turn. */
 typedef struct tmsg_interceptor {
     uint64_t field_mask; /* TMSG_INTERCEPTOR_*: hooks that are set */
-    /* A call is made, or is about to be handled; `state` may be set. OK lets it
-     * go on. A failure ends it with that status. At a caller nothing is sent,
-     * and tmsg_endpoint_call() returns the status. At a server the handler does
-     * not run, and the caller gets the status. tmsg_intercepted_refuse() adds
-     * words. A status that is no failure counts as INTERNAL. Called once for
-     * all attempts of a call that is retried. */
+    /* A call begins, or its handler is about to run; the hook may set `state`.
+     * OK lets it go on. A failure ends it with that status. At a caller nothing
+     * is sent, and tmsg_endpoint_call() returns the status. At a server the
+     * handler does not run, and the caller gets the status.
+     * tmsg_intercepted_refuse() adds words. A status that is no failure counts
+     * as INTERNAL. Called once for all attempts of a call that is retried. */
     tmsg_status_t (*begin)(void *arg, tmsg_intercepted_t *call);
     /* A message of a stream was sent (`sent` is 1), or has come (0). The first
      * runs on the thread that sent it. Its data may be the application's again:
@@ -115,7 +115,7 @@ typedef struct tmsg_interceptor {
      * UTF-8. `map` is NULL.
      *
      * It runs on the thread that drives the worker, in the order of `end`. If
-     * 1,024 calls wait to be told of, or 512 of one endpoint, further ones are
+     * 1,024 calls wait to be reported, or 512 of one endpoint, further ones are
      * only counted (tensormsg/metrics.h). */
     void (*refused)(void *arg, const tmsg_intercepted_t *call);
     void *arg; /* passed to all; must live until the worker was destroyed */

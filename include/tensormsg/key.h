@@ -96,7 +96,7 @@ TMSG_API tmsg_status_t tmsg_keyring_remove(tmsg_keyring_t *keyring,
  *   NOT_FOUND - no such file
  *   INSECURE - others may read the file, or its group may write it, or it
  *     belongs to somebody other than this user and root
- *   MALFORMED - the error names the line, and shows nothing of it
+ *   MALFORMED - the error names the line, and does not show its text
  *   ALREADY_EXISTS - a key is there twice
  *   LIMIT_EXCEEDED - the file has more than 64 KiB or 64 keys
  *   IO - also for what is no regular file, such as a FIFO

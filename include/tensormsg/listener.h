@@ -95,9 +95,9 @@ typedef struct tmsg_listener_params {
                             * connection broke and that comes back by itself
                             * (tmsg_reconnect_t); -1: without limit; default 0:
                             * the endpoint ends at once */
-    tmsg_keyring_t *keyring;      /* peers prove a key of it, before anything of
-                                   * theirs is believed and before they learn
-                                   * where UCX is (tensormsg/key.h). Default
+    tmsg_keyring_t *keyring;      /* peers prove a key of it before they learn
+                                   * where UCX is, and before the library
+                                   * believes them (tensormsg/key.h). Default
                                    * that of the context; NULL: no key. ucx://
                                    * takes NULL only */
     uint32_t max_handshake_bytes; /* of a frame of a peer that has not proved a
@@ -119,7 +119,8 @@ typedef struct tmsg_listener_params {
      * (PEER_LOST, ..., as for tmsg_closed_fn). A peer whose session is kept is
      * not lost. on_lost comes before on_closed. The endpoint is valid during
      * the call, even if it was destroyed already, for tmsg_endpoint_peer() and
-     * the like. Messages that it had delivered may still wait to be pulled.
+     * similar functions. Messages that it had delivered may still wait to be
+     * pulled.
      *
      * Both are called on the thread that drives the worker, one after another,
      * with no lock held, and may do what a message handler may. After
@@ -187,10 +188,10 @@ TMSG_API tmsg_status_t tmsg_listener_create(
 TMSG_API const char *tmsg_listener_url(const tmsg_listener_t *listener);
 
 /* Gives the opaque, versioned blob by which peers reach a "blob://" listener.
- * You carry it to them by your own means (a file, MPI, a database). Whoever
- * holds the blob can connect; with a keyring, whoever also has a key. The blob
- * is proved by the keys that the keyring has now, so get it again when they
- * have changed. *blob_p lives as long as the listener.
+ * You carry it to them by your own means (a file, MPI, a database). A holder of
+ * the blob can connect; with a keyring, only a holder who also has a key. The
+ * blob is proved by the keys that the keyring has now, so get it again when
+ * they have changed. *blob_p lives as long as the listener.
  * Errors:
  *   INVALID_PARAM - another kind of listener
  *   CLOSED - a peer that was killed has blocked the shared memory of this

@@ -38,11 +38,11 @@ typedef void (*tmsg_log_fn)(void *arg, tmsg_log_level_t level,
 
 /* Peers and strangers can cause some lines as often as they like. Of each kind
  * of such lines ten are written in 10 s. Further ones are counted, and a line
- * says how many there were, and from whom: "412 connections from 127.0.0.1 did
- * not speak tensormsg in the last 10 s". A thread that drives a worker writes
- * that line after the 10 s, at the latest in tmsg_worker_destroy(). Counts that
- * are left when the process ends go to standard error. Lines of level DEBUG are
- * all written. */
+ * says how many there were, and from which peers: "412 connections from
+ * 127.0.0.1 did not speak tensormsg in the last 10 s". A thread that drives a
+ * worker writes that line after the 10 s, at the latest in
+ * tmsg_worker_destroy(). Counts that are left when the process ends go to
+ * standard error. Lines of level DEBUG are all written. */
 
 /* Sends lines of `level` and of more severe levels to `fn`; fn NULL means
  * standard error. It holds for the process. Without this call the variable
@@ -57,7 +57,7 @@ TMSG_API void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg);
  * set, or if another part of the process takes UCX's lines.
  *
  * It holds for the process. `fn` is as for tmsg_log_set(), but UCX calls it,
- * perhaps with locks of its own held. What UCX says while a log function runs
+ * perhaps with locks of its own held. Output of UCX while a log function runs
  * in the same thread goes to standard error. Thread-safe. */
 TMSG_API void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg);
 

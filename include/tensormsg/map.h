@@ -55,11 +55,11 @@ typedef struct tmsg_map_add_params {
     uint64_t field_mask;     /* TMSG_MAP_ADD_PARAM_*; unset: defaults */
     tmsg_release_fn release; /* gives the data back; default NULL: borrowed */
     void *release_arg;       /* passed to release; set with it */
-    tmsg_stream_t stream;    /* for memory of a device. Work that was given to
-                              * this stream before a send is done before the
-                              * data are read; before a receive into the tensor,
-                              * before they are written. The stream lives until
-                              * then. Default none: the data are there */
+    tmsg_stream_t stream;    /* for memory of a device. A send reads the data
+                              * after the earlier work of this stream. A receive
+                              * into the tensor writes them after that work. The
+                              * stream lives until then. Default none: the data
+                              * are there */
 } tmsg_map_add_params_t;
 
 /* Appends a tensor under a new name. `name` is UTF-8, 1 to 4096 bytes,

@@ -46,8 +46,8 @@ TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
  * even if the sender dies, until the message is destroyed, which gives the
  * memory back. Keep such a message for a short time, or copy: the sender cannot
  * reuse the memory before. Its memory is not this side's, and does not count
- * against held_bytes. If the message is received into a map, it is copied
- * there, and given back when all of it is copied. */
+ * against held_bytes. A receive into a map copies the message there, and gives
+ * it back afterwards. */
 TMSG_API int tmsg_message_is_lent(const tmsg_message_t *message);
 
 /* Returns the endpoint that the message came over, to answer the sender. Valid

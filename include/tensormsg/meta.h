@@ -84,7 +84,7 @@ TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
 TMSG_API tmsg_status_t tmsg_map_get_meta(const tmsg_map_t *map, const char *key,
                                          tmsg_meta_t *value_p);
 
-/* Find a value of one type. What they point to lives as long as for
+/* Find a value of one type. Their memory lives as long as for
  * tmsg_map_get_meta(). A string that holds a NUL is no C string: these refuse
  * it, and tmsg_map_get_meta() gives it.
  * Errors:

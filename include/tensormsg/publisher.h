@@ -122,9 +122,9 @@ TMSG_API tmsg_status_t tmsg_publisher_create(
     tmsg_publisher_t **publisher_p);
 
 /* Adds an endpoint of the same worker, accepted or dialled, connected or not
- * yet. It is sent what is kept for new subscribers, then everything that is
- * published from now on. It can be used for anything else, too. It leaves when
- * it ends. `params` (NULL: the publisher's) is copied.
+ * yet. It gets the maps kept for new subscribers, then all maps published from
+ * now on. It can be used for anything else, too. It leaves when it ends.
+ * `params` (NULL: the publisher's) is copied.
  * Errors: the endpoint's own if it has ended, and:
  *   INVALID_PARAM - a field, or an endpoint of another worker
  *   ALREADY_EXISTS - the endpoint is a subscriber
@@ -135,12 +135,12 @@ tmsg_publisher_add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
                    const tmsg_subscriber_params_t *params);
 
 /* Adds an endpoint, as the on_accept of a listener with the publisher as its
- * argument: whoever connects is added and owned. An endpoint that cannot be
- * added is destroyed, and that is logged. */
+ * argument: whoever connects is added and owned. If the publisher cannot add an
+ * endpoint, it destroys it and writes a log line. */
 TMSG_API void tmsg_publisher_accept(void *publisher, tmsg_endpoint_t *endpoint);
 
-/* Takes an endpoint out. What waits for it is dropped, and what is on the way
- * goes on. The endpoint is the caller's again, owned or not.
+/* Takes an endpoint out. Maps that wait for it are dropped, and maps on the way
+ * go on. The endpoint is the caller's again, owned or not.
  * Errors:
  *   NOT_FOUND - it is no subscriber */
 TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
@@ -234,7 +234,7 @@ tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
 TMSG_API tmsg_status_t tmsg_publisher_close(tmsg_publisher_t *publisher,
                                             tmsg_request_t **request_p);
 
-/* Frees the publisher. What waits is dropped, and what is on the way goes on.
+/* Frees the publisher. Maps that wait are dropped, and maps on the way go on.
  * The endpoints that it owns are destroyed, and what is on the way to them is
  * lost. Call this before the worker is destroyed, which frees the publisher
  * too. NULL is allowed. */

@@ -36,7 +36,7 @@ extern "C" {
 /* Every worker, with a server or without, answers TMSG_METHOD_DESCRIBE with
  * what is going on there (docs/reference/introspection.md): connections,
  * queues, publishers, and calls, which are counted from the first time on.
- * Whoever may connect gets it, also without a key. If the variable
+ * Every peer that may connect gets it, also without a key. If the variable
  * TENSORMSG_OBSERVERS of the process is set, only the principals that it names
  * get it, with a space between two ("*": whoever has proved a key). Others get
  * REFUSED. */

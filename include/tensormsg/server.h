@@ -115,7 +115,7 @@ typedef struct tmsg_method_params {
     uint32_t concurrency; /* as of the server, for this method; default: that of
                            * the server */
     uint32_t queue;       /* likewise */
-    /* What the method takes and gives, as text (docs/reference/signatures.md,
+    /* The signature of the method, as text (docs/reference/signatures.md,
      * tensormsg/signature.h); default, or NULL: any map. A call with another
      * map reaches no handler and ends with INVALID_PARAM; the error says which
      * tensor is wrong and how. A call whose handler replies with another map
@@ -220,9 +220,9 @@ typedef struct tmsg_reply_params {
                      * loan; default 0 */
 } tmsg_reply_params_t;
 
-/* Answers with a map (NULL: an empty one), which may be that of the call. What
- * the map borrows is lent until on_release. `params` may be NULL. After an
- * error nothing is lent, and on_release is not called.
+/* Answers with a map (NULL: an empty one), which may be that of the call.
+ * Memory that the map borrows is lent until on_release. `params` may be NULL.
+ * After an error nothing is lent, and on_release is not called.
  * Errors: what tmsg_task_status() says, if no answer is wanted, and:
  *   INVALID_PARAM
  *   INTERNAL - the map is not what the method's signature gives

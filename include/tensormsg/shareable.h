@@ -48,9 +48,9 @@ enum { TMSG_SHAREABLE_PARAM_DEVICE = 1 << 0 };
 typedef struct tmsg_shareable_params {
     uint64_t field_mask; /* TMSG_SHAREABLE_PARAM_* */
     /* The device whose memory it is; the host without this field. CUDA devices
-     * have such blocks. What is said here of pages, descriptors, zeros and
-     * loans does not hold for them. A process on the same machine and GPU
-     * copies tensors out of such a block, and the sender makes no copy
+     * have such blocks. The rules here for pages, descriptors, zeros and loans
+     * do not hold for them. A process on the same machine and GPU copies
+     * tensors out of such a block, and the sender makes no copy
      * (docs/reference/domains.md). The block may be written to again when the
      * send has ended. */
     tmsg_device_t device;

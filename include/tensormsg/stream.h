@@ -69,13 +69,13 @@ typedef struct tmsg_call_stream_params {
     tmsg_release_fn on_release; /* default none: called once, when no byte of
                                  * what `map` borrows can be read any more */
     void *on_release_arg;
-    /* What the method takes and gives, if the opener knows it
+    /* The signature of the method, if the opener knows it
      * (tensormsg/signature.h). The stream keeps it: the caller may destroy its
      * handle at any time, and changes return BUSY while the stream has it.
-     * Messages of this side are checked before they are sent, and messages of
-     * the server before they can be read. If one does not fit, the stream is
-     * over with INTERNAL. Default, or NULL: only the server checks, if it has a
-     * signature. */
+     * The library checks messages of this side before it sends them, and
+     * messages of the server before this side can read them. If one does not
+     * fit, the stream is over with INTERNAL. Default, or NULL: only the server
+     * checks, if it has a signature. */
     const tmsg_signature_t *signature;
 } tmsg_call_stream_params_t;
 
@@ -302,8 +302,7 @@ TMSG_API tmsg_status_t tmsg_call_stream_begin(tmsg_call_stream_t *stream);
 
 /* Gives a handle back. With the last one a stream that goes on is canceled at
  * its opener, and ends with INTERNAL at its server. Its functions are not
- * called any more, and messages that were not read are dropped. NULL is
- * allowed. */
+ * called any more, and unread messages are dropped. NULL is allowed. */
 TMSG_API void tmsg_call_stream_destroy(tmsg_call_stream_t *stream);
 
 #ifdef __cplusplus

@@ -131,7 +131,7 @@ typedef struct tmsg_device_allocator {
     void *arg;
 } tmsg_device_allocator_t;
 
-/* What happens to a send that finds no room in the queue of its endpoint. Sends
+/* The policy for a send that finds no room in the queue of its endpoint. Sends
  * wait there for the connection, for the peer to take what it has, or for
  * earlier sends. A send that has begun is never dropped. Calls, replies,
  * streams and publishers are never dropped here: streams and publishers have
@@ -305,15 +305,15 @@ TMSG_API tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker);
  *
  * A loop that receives by tmsg_worker_fd() compares this number before it
  * sleeps with that of the last time. Calls that send or wait also receive, and
- * neither the descriptor nor tmsg_worker_progress() tells of what they
- * received. From any thread. */
+ * neither the descriptor nor tmsg_worker_progress() reports what they received.
+ * From any thread. */
 TMSG_API uint64_t tmsg_worker_arrivals(const tmsg_worker_t *worker);
 
 /* Returns 1 if a message waits for memory (`held_bytes`) that earlier messages
  * hold which the application has not destroyed; else 0. Until it destroys them
  * nothing more comes. The counter `starved_messages` counts messages that
  * waited so. The first one is logged, and the error of a receive that times out
- * tells of it. From any thread. */
+ * reports it. From any thread. */
 TMSG_API int tmsg_worker_starves(tmsg_worker_t *worker);
 
 /* Drives the worker until something has been handled or timeout_ms has passed
@@ -355,9 +355,10 @@ TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
  *  - "worker": as tmsg_worker_describe()
  *  - "endpoints": an array. Each has "id", "peer", "principal" (if the peer has
  *    proved a key), "state" ("connecting", "connected", "away" or "closing"),
- *    "transport", "unacknowledged_ms", "waiting_messages" (to be sent),
- *    "ready_messages" (to be taken by the application from this endpoint), its
- *    counters, and the count, p50 and p99 of "send_ns" and "ack_ns"
+ *    "transport" and "unacknowledged_ms". It also has "waiting_messages" (to be
+ *    sent), "ready_messages" (to be taken by the application from this
+ *    endpoint), its counters, and the count, p50 and p99 of "send_ns" and
+ *    "ack_ns"
  *  - "publishers": an array. Each is as tmsg_publisher_describe(), with
  *    "more_subscribers"
  *  - "more_endpoints", "more_publishers", "more_subscribers": how many are not
