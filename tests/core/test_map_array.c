@@ -48,7 +48,7 @@ Test(map_array, what_is_wrong_with_one_is_said)
         {"x", NULL, data, 2, shape_2_3, TMSG_ERR_INVALID_PARAM,
          "dtype is NULL"},
         {"x", "flaot32", data, 2, shape_2_3, TMSG_ERR_INVALID_PARAM,
-         "tensor 'x': 'flaot32' names no dtype"},
+         "tensor 'x': 'flaot32' is not a dtype"},
         {"x", "float32", NULL, 2, shape_2_3, TMSG_ERR_INVALID_PARAM,
          "tensor 'x': data is NULL"},
         {"x", "float32", data, 2, NULL, TMSG_ERR_INVALID_PARAM, "tensor 'x'"},
@@ -142,7 +142,7 @@ Test(map_array, is_found_only_where_c_code_can_read_it)
                  TMSG_ERR_NOT_FOUND);
     cr_expect_eq(tmsg_map_find_array(map, "plain", "", 2, &found),
                  TMSG_ERR_INVALID_PARAM);
-    expect_words("names no dtype");
+    expect_words("is not a dtype");
     cr_expect_eq(tmsg_map_find_array(map, "plain", NULL, 2, &found),
                  TMSG_ERR_INVALID_PARAM);
     cr_expect_eq(tmsg_map_find_array(map, NULL, "float32", 2, &found),
