@@ -523,7 +523,7 @@ def test_a_cut_is_a_recording(film, tmp_path, capsys):
 @pytest.mark.parametrize("words, said", [
     (["--from", "11:00"], "ends after 600.000 s"),
     (["--from", "5", "--to", "4"], "--from 5 is not before --to 4"),
-    (["--from", "soon"], "'soon' is no time"),
+    (["--from", "soon"], "'soon' is not a time"),
     (["--from", "0.4", "--to", "0.6", "--subscribers", "0"],
      "no maps to publish in that part"),
     (["--topic", "top"], "the recording has 'left/image', 'left'"),
