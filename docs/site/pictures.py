@@ -35,15 +35,14 @@ def inline(svg, name, words):
                  r"<metadata>.*?</metadata>\n?", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(fill|stroke)(="|: )(black|#000000)\b', r"\1\2currentColor",
                  svg)
-    svg = re.sub(r"(?<=<text )(?![^>]*\bfill=)", 'fill="currentColor" ', svg)
     # A page may have several pictures, but each id only once.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     tag = re.match("<svg[^>]*>", svg)[0]
     width = float(re.search(r'\bwidth="([\d.]+)', tag)[1])
     plain = re.sub(r'\s(width|height)="[^"]*"', "", tag)
     svg = (f'{plain[:-1]} role="img" aria-label="{html.escape(words)}" '
-           f'style="width: 100%; max-width: {width * 4 / 3:.0f}px">'
-           f'{svg[len(tag):]}')
+           f'style="fill: currentColor; width: 100%; '
+           f'max-width: {width * 4 / 3:.0f}px">{svg[len(tag):]}')
     svg = "\n".join(line for line in svg.splitlines() if line.strip())
     return f"\n```{{raw}} html\n<div class=\"picture\">\n{svg}\n</div>\n```\n"
 
