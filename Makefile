@@ -94,7 +94,7 @@ update-counts:
 update-seconds:
 	@scripts/seconds.sh $(BUILD) --update
 
-# Beside what one would use instead: bench/compare/README.md.
+# Beside other libraries: bench/compare/README.md.
 compare:
 	@scripts/setup.sh build compare
 	@$(configure) -DTMSG_BUILD_COMPARE=ON -DTMSG_BENCH_LTO=ON > /dev/null
