@@ -104,7 +104,10 @@ TMSG_API int tmsg_shareable_is_borrowed(const void *memory);
 TMSG_API tmsg_status_t tmsg_shareable_map_copy(const void *memory,
                                                uint64_t bytes, void **copy_p);
 
-/* Unmaps such a copy. Pages that were written to are gone. */
+/* Unmaps such a copy. Pages that were written to are gone. On Linux 6.7 and
+ * newer the library keeps a large mapping that nobody wrote to for the next
+ * call with the same bytes, as long as the peer lends them. It has no memory of
+ * its own. */
 TMSG_API void tmsg_shareable_unmap_copy(void *copy, uint64_t bytes);
 
 #ifdef __cplusplus

@@ -12,6 +12,7 @@
 #include <tensormsg/shareable.h>
 
 #include "core/error.h"
+#include "memory/map_copies.h"
 
 typedef struct {
     const uint8_t *memory;
@@ -123,6 +124,7 @@ void tmsg_borrowed_remove(const uint8_t *memory)
     place = find_place(memory);
     if (place < registry.count && registry.all[place].memory == memory) {
         fd = registry.all[place].fd;
+        tmsg_map_copies_forget(memory, registry.all[place].bytes);
         registry.fds -= fd >= 0;
         memmove(&registry.all[place], &registry.all[place + 1],
                 (registry.count - place - 1) * sizeof(*registry.all));
@@ -157,8 +159,29 @@ static size_t bytes_before(const void *memory)
     return (uintptr_t)memory % (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The lock is held, so that the descriptor stays what it is. *whole_p: there is
- * none, and the caller is to copy the bytes. */
+/* The lock is held, so that the descriptor stays what it is. */
+static void *map_pages(const borrowed_t *found, const uint8_t *from,
+                       size_t bytes)
+{
+    void *pages;
+
+    if (found->fd < 0) { /* the caller copies the bytes */
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    pages = tmsg_map_copies_take(from, bytes);
+    if (pages == NULL) {
+        pages =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_NORESERVE, found->fd, from - found->memory);
+        if (pages != MAP_FAILED) {
+            tmsg_map_copies_add(pages, bytes, from);
+        }
+    }
+    return pages;
+}
+
+/* The lock is held. *whole_p: the caller is to copy the bytes. */
 static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
                               void **copy_p, bool *whole_p)
 {
@@ -171,18 +194,14 @@ static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
             TMSG_ERR_INVALID_PARAM,
             "these %zu bytes are not memory that a peer lends", bytes);
     }
-    *whole_p = found->fd < 0;
-    base = *whole_p ? mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                    : mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_NORESERVE, found->fd,
-                           (off_t)(memory - found->memory) - (off_t)before);
+    base = map_pages(found, memory - before, before + bytes);
     if (base == MAP_FAILED) {
         return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
                                 "%zu bytes that a peer lends cannot be mapped "
                                 "to be copied on write",
                                 bytes);
     }
+    *whole_p = found->fd < 0;
     *copy_p = base + before;
     return TMSG_OK;
 }
@@ -209,6 +228,15 @@ tmsg_status_t tmsg_shareable_map_copy(const void *memory, uint64_t bytes,
 void tmsg_shareable_unmap_copy(void *copy, uint64_t bytes)
 {
     size_t before = bytes_before(copy);
+    uint8_t *base = (uint8_t *)copy - before;
+    size_t mapped = before + (size_t)bytes;
+    bool as_lent = tmsg_map_copies_is_as_lent(base, mapped);
+    bool kept;
 
-    munmap((uint8_t *)copy - before, before + (size_t)bytes);
+    lock();
+    kept = tmsg_map_copies_keep(base, as_lent);
+    unlock();
+    if (!kept) {
+        munmap(base, mapped);
+    }
 }

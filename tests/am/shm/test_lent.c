@@ -22,6 +22,7 @@
 #include "am/net/unwanted.h"
 #include "am/shm/lent.h"
 #include "memory/borrowed.h"
+#include "memory/map_copies.h"
 #include "memory/memfd.h"
 #include "memory/shareable.h"
 #include "support/lingering.h"
@@ -444,6 +445,64 @@ Test(lent, is_copied_where_it_is_written_to)
     tmsg_lent_close(&lent);
     must_eq(copy[0], 6); /* as it is on its own */
     tmsg_shareable_unmap_copy(copy, 2 * PAGE);
+    tmsg_shareable_drop(segment);
+}
+
+static long count_faults(const uint8_t *memory, size_t bytes)
+{
+    struct rusage before, after;
+    volatile uint8_t seen = 0;
+
+    getrusage(RUSAGE_THREAD, &before);
+    for (size_t at = 0; at < bytes; at += PAGE) {
+        seen = seen + memory[at];
+    }
+    getrusage(RUSAGE_THREAD, &after);
+    return after.ru_minflt - before.ru_minflt;
+}
+
+Test(lent, is_mapped_once_for_many_who_only_read_it)
+{
+    enum { LARGE = 1024 * PAGE };
+    tmsg_shareable_t *segment;
+    uint8_t *memory, *copy;
+    tmsg_borrowed_t lent;
+    void *made, *again, *other;
+
+    must(tmsg_shareable_create(LARGE, &segment));
+    memory = tmsg_shareable_memory(segment);
+    must(tmsg_lent_open(&lent, dup(tmsg_shareable_fd(segment)), LARGE));
+    must(tmsg_shareable_map_copy(lent.memory + 5, LARGE - 5, &made));
+    must_true(count_faults(made, LARGE - PAGE) > 0);
+    if (!tmsg_map_copies_is_as_lent((uint8_t *)made - 5, LARGE)) {
+        cr_skip_test("a Linux before 6.7 does not tell who wrote to a page");
+    }
+    tmsg_shareable_unmap_copy(made, LARGE - 5);
+
+    memory[PAGE] = 6; /* the next loan */
+    must(tmsg_shareable_map_copy(lent.memory + 5, LARGE - 5, &again));
+    must_true(again == made);
+    must_true(count_faults(again, LARGE - PAGE) < 4);
+    copy = again;
+    must_eq(copy[PAGE - 5], 6);
+    must(tmsg_shareable_map_copy(lent.memory + 5, LARGE - 5, &other));
+    must_true(other != again); /* two loans at a time */
+    copy[2 * PAGE] = 7;
+    tmsg_shareable_unmap_copy(again, LARGE - 5);
+    tmsg_shareable_unmap_copy(other, LARGE - 5);
+
+    must(tmsg_shareable_map_copy(lent.memory + 5, LARGE - 5, &again));
+    copy = again; /* not the one that was written to */
+    must_eq(copy[2 * PAGE], 0);
+    must(tmsg_shareable_map_copy(lent.memory + 5, LARGE - 5, &other));
+    copy = other;
+    must_eq(copy[2 * PAGE], 0);
+    tmsg_shareable_unmap_copy(other, LARGE - 5);
+    tmsg_lent_close(&lent);
+    must_eq(msync((uint8_t *)other - 5, LARGE, MS_ASYNC), -1); /* unmapped */
+    must_eq(*(uint8_t *)again, 0);                             /* in use */
+    tmsg_shareable_unmap_copy(again, LARGE - 5);
+    must_eq(msync((uint8_t *)again - 5, LARGE, MS_ASYNC), -1);
     tmsg_shareable_drop(segment);
 }
 
