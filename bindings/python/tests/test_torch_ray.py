@@ -21,6 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
+from certificates import Site, needs_tls  # noqa: E402
 from conftest import environment  # noqa: E402
 from tensormsg import sync  # noqa: E402
 
@@ -192,8 +193,7 @@ def test_registering_twice_is_once(monkeypatch):
     module = stand_in(monkeypatch)
     module.register(frozen=True)
     module.register(frozen=True)
-    with pytest.raises(ValueError, match="registered with frozen=True, "
-                                         "encrypt=False"):
+    with pytest.raises(ValueError, match="registered with frozen=True"):
         module.register()
 
 
@@ -226,6 +226,113 @@ def test_a_receiver_gets_what_was_returned(sides, options, there):
     with pytest.raises(tensormsg.NotFound):
         receiver.get(meta)
     owner.free()  # Ray has tried again
+
+
+@needs_tls
+def test_hosts_prove_by_certificates_who_they_are(sides, tmp_path):
+    files = Site(tmp_path).issue("node")
+    owner, receiver = sides(tls=files)
+    sent = torch.randn(BIG)
+    meta = far(owner.put([sent]))
+    assert meta.far.url.startswith("tls://")
+    assert torch.equal(receiver.get(meta)[0], sent)
+    with pytest.raises(tensormsg.Error):  # the cluster's key is none there
+        sync.connect(meta.far.url, key=owner.transport._node._key, timeout=WAIT)
+    register = tensormsg.ray.register
+    with pytest.raises(ValueError, match="registered with tls=another dict"):
+        register(tls={**files, "name": "another"})
+    with pytest.raises(tensormsg.NotFound, match="nowhere.pem"):
+        register(tls={**files, "cert": tmp_path / "nowhere.pem"})
+
+
+# Tensors of a GPU: torch has none on a simulated driver, so these only have what
+# the transport asks of them.
+SIMULATED = """
+import ctypes, os, types
+import numpy as np
+import pytest
+import torch
+import tensormsg
+import test_torch_ray
+
+sim = ctypes.CDLL("libcuda.so.1").sim_cuda
+sim.restype = ctypes.POINTER(ctypes.c_void_p)
+number, address, size = ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t
+peek = ctypes.CFUNCTYPE(number, ctypes.c_void_p, address, size)(sim()[5])
+poke = ctypes.CFUNCTYPE(number, address, ctypes.c_void_p, size)(sim()[6])
+
+given = []
+
+def memory(nbytes, device):
+    given.append(tensormsg.empty(nbytes, "u1", device=f"cuda:{device}"))
+    return given[-1]
+
+def address_of(array):
+    return array.__cuda_array_interface__["data"][0]
+
+class Tensor:
+    layout = torch.strided
+    dtype = torch.float32
+    device = types.SimpleNamespace(type="cuda")
+
+    def __init__(self, count):
+        self.shape = torch.Size([count])
+        self.memory = memory(4 * count, 0)
+        self.__cuda_array_interface__ = {
+            **self.memory.__cuda_array_interface__, "shape": (count,),
+            "typestr": "<f4"}
+
+    def same(self):
+        return self
+    detach = resolve_conj = resolve_neg = contiguous = same
+
+    def copy_(self, other):
+        self.copied = other
+
+def connect(*args, like, **options):
+    return tensormsg.sync.connect(*args, **options)
+
+with pytest.MonkeyPatch.context() as patch:
+    module = test_torch_ray.stand_in(patch)
+    module._gpu_memory = memory
+    module.sync = types.SimpleNamespace(connect=connect,
+                                        listen=tensormsg.sync.listen)
+    owner, receiver = [test_torch_ray.Side(module) for _ in range(2)]
+    values = np.arange(300000, dtype="f4")
+    tensor = Tensor(len(values))
+    assert poke(address_of(tensor), values.ctypes.data, values.nbytes) == 0
+    meta = owner.put([tensor])
+    assert meta.tensor_device == "cuda"
+    for place in meta.place, ("another",):
+        meta.place = place
+        for target in None, Tensor(len(values)):
+            [got] = receiver.get(meta, target and [target])
+            back = np.empty_like(values)
+            assert peek(back.ctypes.data, address_of(given[-1]),
+                        back.nbytes) == 0
+            assert (back == values).all()
+            assert target is None or got is target and target.copied is not None
+    del got, target
+    owner.free()
+    assert owner.offers() == [0, 0]
+    for side in owner, receiver:
+        side.transport._node.close()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(
+    os.environ.get("TMSG_SIM", ""), "libcuda.so.1")),
+    reason="no simulated driver was built here")
+def test_tensors_of_a_gpu_go_into_its_memory(tmp_path):
+    (tmp_path / "simulated.py").write_text(SIMULATED)
+    ran = subprocess.run(
+        [sys.executable, "-B", tmp_path / "simulated.py"], text=True,
+        env={**environment(), "UCX_LOG_LEVEL": "fatal", "TENSORMSG_UCX":
+             "system", "LD_LIBRARY_PATH": os.environ["TMSG_SIM"], "PYTHONPATH":
+             os.pathsep.join([os.path.dirname(__file__),
+                              os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout
 
 
 def test_no_tensors_need_no_offer(sides):
@@ -347,7 +454,7 @@ def silent(sides):
         mover = threading.Thread(target=move)
         mover.start()
         try:
-            node.endpoint(name)
+            node.endpoint(name, "cpu")
         finally:
             connected.set()
             mover.join()

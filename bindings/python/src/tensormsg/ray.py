@@ -27,7 +27,7 @@ import threading
 import time
 from concurrent import futures
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 try:
     ray: Any = importlib.import_module("ray")
@@ -47,6 +47,7 @@ except ImportError as changed:
 from . import _loan, sync
 from ._lib import hot
 from .errors import Busy, Error, Status, TimedOut, error_of
+from .tls import TLS
 
 __all__ = ["register"]
 
@@ -116,6 +117,8 @@ class _Fetch(base.FetchRequest):  # type: ignore[misc]
 
     call: Any = None
     targets: Any = None
+    #: Whether they are written to when all has come.
+    is_copied: bool = False
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -149,46 +152,59 @@ def _cluster_key() -> bytes:
     return bytes(key)
 
 
+def _gpu_memory(nbytes: int, device: int) -> Any:
+    torch = importlib.import_module("torch")
+    return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device}")
+
+
 class _Node:
     """The listeners and connections of this process, in one cluster."""
 
-    def __init__(self, node_id: str, encrypt: bool) -> None:
+    def __init__(self, node_id: str, encrypt: bool,
+                 tls: Optional[Mapping[str, Any]]) -> None:
         self.node_id = node_id
         self.place = _place()
         self._key = _cluster_key()
+        self._tls = None if tls is None else TLS(**tls)
         host = ray.util.get_node_ip_address()
-        scheme = "tls" if encrypt else "tcp"
-        how: Dict[str, Any] = {"key": self._key, "background": True}
-        self.near = sync.listen(
-            f"unix://@tensormsg-ray-{secrets.token_hex(16)}", carrier="stream",
-            **how)
-        self.far = sync.listen(
-            f"{scheme}://{f'[{host}]' if ':' in host else host}:0",
-            carrier=None if encrypt else "stream", **how)
+        self.near = self._listen(
+            f"unix://@tensormsg-ray-{secrets.token_hex(16)}")
+        self.far = self._listen(
+            f"{'tls' if encrypt or tls else 'tcp'}://"
+            f"{f'[{host}]' if ':' in host else host}:0")
         self._lock = threading.Lock()
-        self._dialling: Dict[str, threading.Lock] = {}
-        self._endpoints: Dict[str, sync.Endpoint] = {}
+        self._dialling: Dict[Tuple[str, str], threading.Lock] = {}
+        self._endpoints: Dict[Tuple[str, str], sync.Endpoint] = {}
 
-    def endpoint(self, url: str) -> sync.Endpoint:
-        """The connection to an owner. One that does not answer holds up nobody
-        who wants another."""
+    def _how(self, url: str) -> Dict[str, Any]:
+        if not url.startswith("tls"):
+            return {"key": self._key, "carrier": "stream"}
+        return {"key": self._key} if self._tls is None else {"tls": self._tls}
+
+    def _listen(self, url: str) -> sync.Listener:
+        return sync.listen(url, background=True, **self._how(url))
+
+    def endpoint(self, url: str, device: str) -> sync.Endpoint:
+        """The connection to an owner, for tensors of that kind of device. One
+        that does not answer holds up nobody who wants another."""
+        which = url, device
         with self._lock:
-            dialling = self._dialling.setdefault(url, threading.Lock())
+            dialling = self._dialling.setdefault(which, threading.Lock())
         with dialling:
-            endpoint = self._endpoints.get(url)
+            endpoint = self._endpoints.get(which)
             if endpoint is not None and not endpoint.closed:
                 return endpoint
             try:
                 endpoint = sync.connect(
-                    url, timeout=CONNECT_S, key=self._key, background=True,
-                    like="torch",
-                    carrier=None if url.startswith("tls") else "stream")
+                    url, timeout=CONNECT_S, background=True, like="torch",
+                    allocators={"cuda": _gpu_memory} if device == "cuda"
+                    else None, **self._how(url))
             except Error:
                 with self._lock:
-                    self._endpoints.pop(url, None)
-                    self._dialling.pop(url, None)
+                    self._endpoints.pop(which, None)
+                    self._dialling.pop(which, None)
                 raise
-            self._endpoints[url] = endpoint
+            self._endpoints[which] = endpoint
             return endpoint
 
     def close(self) -> None:
@@ -335,6 +351,7 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
 
     frozen = False
     encrypt = False
+    tls: Optional[Mapping[str, Any]] = None
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -354,7 +371,8 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
                 if node is not None:
                     node.close()
                     self._offered.clear()
-                node = self._node = _Node(node_id, self.encrypt)
+                node = self._node = _Node(node_id, self.encrypt,
+                                          self.tls)
             return node
 
     def tensor_transport_backend(self) -> str:
@@ -423,12 +441,10 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
             return fetch
         node = self._here()
         where = meta.near if meta.place == node.place else meta.far
-        if not target_buffers and meta.tensor_device == "cuda":
-            fetch.targets = target_buffers = \
-                rdt.create_empty_tensors_from_metadata(meta)
-        into = None if not target_buffers else \
+        fetch.is_copied = meta.tensor_device == "cuda"
+        into = None if not target_buffers or fetch.is_copied else \
             {str(i): target.detach() for i, target in enumerate(target_buffers)}
-        endpoint = node.endpoint(where.url)
+        endpoint = node.endpoint(where.url, meta.tensor_device)
         timeout: Optional[float] = constants.RDT_FETCH_FAIL_TIMEOUT_SECONDS
         while fetch.call is None:
             try:
@@ -444,9 +460,13 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
         if call is None:
             return []
         message = call.wait(None if timeout < 0 else timeout)
-        if fetch_request.targets:
-            return list(fetch_request.targets)
-        return [message[str(i)] for i in range(len(message))]
+        got = [message[str(i)] for i in range(len(message))]
+        if not fetch_request.targets:
+            return got
+        if fetch_request.is_copied:
+            for target, tensor in zip(fetch_request.targets, got):
+                target.detach().copy_(tensor)
+        return list(fetch_request.targets)
 
     def recv_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any,
                               communicator_metadata: Any,
@@ -525,7 +545,8 @@ def _check_contract() -> None:
             "which tensormsg.ray does not know: take one of 2.56 to 2.60")
 
 
-def register(*, frozen: bool = False, encrypt: bool = False) -> None:
+def register(*, frozen: bool = False, encrypt: bool = False,
+             tls: Optional[Mapping[str, Any]] = None) -> None:
     """Makes @ray.method(tensor_transport="TENSORMSG") work. Call it before the
     actors are made, in the process that makes them. An actor that Ray may start
     anew calls it, too, at the beginning of its __init__().
@@ -533,20 +554,29 @@ def register(*, frozen: bool = False, encrypt: bool = False) -> None:
     `frozen`: promises that no tensor is written to once an actor has returned
     it or put it, for as long as anybody has it. Actors of one host then read it
     in place. Without that the library makes one copy, which they share.
-    `encrypt`: between hosts all is encrypted, by TLS 1.3.
+    `encrypt`: between hosts all is encrypted, by TLS 1.3, with the key of the
+    cluster. `tls`: the same with certificates in place of that key: the
+    arguments of tensormsg.TLS, as a dict. Each host has files of these names;
+    the certificate of a host is for the address of its node, or for `name`.
 
     May be called again with the same arguments. Raises Unsupported (another
-    Ray), ValueError (it was called with other arguments)."""
+    Ray), ValueError (it was called with other arguments), and what TLS()
+    raises."""
     _check_contract()
     torch = importlib.import_module("torch")
+    if tls is not None:
+        TLS(**tls)
+    options = {"frozen": frozen, "encrypt": encrypt, "tls": tls}
     # Ray takes a class that no module has to the actors as it is.
-    kind = type("Tensormsg", (_Transport,),
-                {"frozen": frozen, "encrypt": encrypt})
+    kind = type("Tensormsg", (_Transport,), options)
     if NAME not in rdt.transport_manager_info:
         rdt.register_tensor_transport(NAME, ["cpu", "cuda"], kind, torch.Tensor)
     known = rdt.transport_manager_info[NAME].transport_manager_class
-    if (known.frozen, known.encrypt) != (frozen, encrypt):
-        raise ValueError(f"{NAME} is registered with frozen={known.frozen}, "
-                         f"encrypt={known.encrypt} in this process")
+    for name, option in options.items():
+        if getattr(known, name) != option:
+            was = "another dict" if name == "tls" and known.tls else \
+                getattr(known, name)
+            raise ValueError(f"{NAME} is registered with {name}={was} in this "
+                             "process")
     if ray.is_initialized():
         _cluster_key()
