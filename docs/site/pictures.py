@@ -31,8 +31,9 @@ def inline(svg, name, words):
     """An SVG file as a part of a page; `words` are for readers who cannot see
     it."""
     svg = svg[svg.index("<svg"):]
-    svg = re.sub(r"<!--.*?-->\n?|<title>.*?</title>\n?|"
-                 r"<metadata>.*?</metadata>\n?", "", svg, flags=re.DOTALL)
+    # A style would be the whole page's.
+    svg = re.sub(r"<!--.*?-->\n?|<(title|metadata|style)\b.*?</\1>\n?", "", svg,
+                 flags=re.DOTALL)
     svg = re.sub(r'\b(fill|stroke)(="|: )(black|#000000)\b', r"\1\2currentColor",
                  svg)
     # A page may have several pictures, but each id only once.
