@@ -142,7 +142,7 @@ Test(signature, errors_say_where_and_what)
         {"(x: uint8[])x", "column 13: 'x' where '->' or the end must be"},
         {"() -> () ()", "column 10: '(' where the end must be"},
         {"() ->", "column 6: '(' is missing at the end"},
-        {"(x: uint8[] y: uint8[])", "column 13: 'y' where ',' or ')' has"},
+        {"(x: uint8[] y: uint8[])", "column 13: 'y' where ',' or ')' must"},
         {"(x: uint8[],)", "column 13: ')' where a name must be"},
         {"(..., x: uint8[])", "nothing comes behind '...'"},
         {"(x: uint8[], x: int8[])", "column 14: tensor \"x\" occurs twice"},
