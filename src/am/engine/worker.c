@@ -255,6 +255,9 @@ static tmsg_status_t open_worker(const tmsg_context_t *context,
     }
     tmsg_budget_pool(worker->budget)->huge_least = context->huge_page_bytes;
     tmsg_budget_set_devices(worker->budget, device_allocator_of(params));
+    if (tmsg_worker_is_shared(worker)) {
+        tmsg_budget_share(worker->budget);
+    }
     return TMSG_OK;
 
 err_loop:

@@ -530,14 +530,13 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
 {
     tmsg_posted_t *posted = &endpoint->rx.posted;
     tmsg_message_t *message = find_ready(endpoint, map);
+    bool copied = false;
 
     posted->waiting = false;
     if (posted->message != NULL) {
         return TMSG_CANCEL_PENDING;
     }
     if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
-        bool copied = false;
-
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
         status = check_ready(message, map, wanted, &copied);
@@ -549,6 +548,10 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK) {
         message->answered_later = *copy_p;
         tmsg_message_take_out(message);
+    }
+    if (copied) { /* its map holds nothing of the application's */
+        tmsg_message_destroy(message);
+    } else if (status == TMSG_OK) {
         *message_p = message;
     }
     if (*copy_p && posted->map == NULL) {
@@ -612,7 +615,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
         status = tmsg_posted_settle(endpoint, map, status, message_p != NULL,
                                     &message, &spent);
     }
-    tmsg_worker_leave(worker, message != NULL);
+    tmsg_worker_leave(worker, message != NULL || status == TMSG_OK);
     tmsg_endpoint_drop(endpoint);
     if (message_p != NULL && status == TMSG_OK) {
         *message_p = message;

@@ -30,6 +30,7 @@ struct tmsg_budget {
     atomic_ullong noted;
     atomic_bool missed; /* somebody waits for memory */
     int event_fd;
+    bool shared; /* threads come in turns, with the worker's lock */
     /* Names the only thread inside; 0: that is not known. */
     _Atomic(pthread_t) inside;
     tmsg_pool_t pool;
@@ -71,6 +72,8 @@ tmsg_status_t tmsg_budget_create(const tmsg_allocator_t *allocator,
     *budget_p = budget;
     return TMSG_OK;
 }
+
+void tmsg_budget_share(tmsg_budget_t *budget) { budget->shared = true; }
 
 void tmsg_budget_hold(tmsg_budget_t *budget) { tmsg_refs_take(&budget->refs); }
 
@@ -276,11 +279,13 @@ void tmsg_budget_give_back(tmsg_budget_t *budget, tmsg_spare_t *message,
     }
 }
 
-/* Adds to `noted`, which only the worker's own thread changes. */
+/* Adds to `noted`, which only the worker's own thread changes, or threads with
+ * and without the lock of a shared worker. */
 static inline uint64_t add_noted(tmsg_budget_t *budget, uint64_t bytes)
 {
-    return is_inside(budget) ? add_alone(&budget->noted, bytes)
-                             : atomic_fetch_add(&budget->noted, bytes) + bytes;
+    return is_inside(budget) && !budget->shared
+               ? add_alone(&budget->noted, bytes)
+               : atomic_fetch_add(&budget->noted, bytes) + bytes;
 }
 
 __attribute__((cold)) static tmsg_status_t too_much(const tmsg_budget_t *budget,

@@ -46,8 +46,12 @@ void tmsg_budget_drop(tmsg_budget_t *budget); /* thread-safe */
  * records from then on. */
 void tmsg_budget_close(tmsg_budget_t *budget);
 
-/* These two mark the calling thread as the only one inside an unshared worker.
- * Between the two calls this thread alone touches what is the worker's. */
+/* Has the memory budget belong to a shared worker. */
+void tmsg_budget_share(tmsg_budget_t *budget);
+
+/* These two mark the calling thread as the only one inside the worker: it has
+ * the lock of a shared one. Between the two calls this thread alone touches
+ * what is the worker's. */
 void tmsg_budget_enter(tmsg_budget_t *budget);
 void tmsg_budget_leave(tmsg_budget_t *budget);
 

@@ -171,6 +171,7 @@ void tmsg_worker_enter(tmsg_worker_t *worker)
 void tmsg_worker_unlock_quietly(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
+        tmsg_budget_leave(worker->budget);
         pthread_mutex_unlock(&worker->lock);
     }
 }
@@ -479,11 +480,13 @@ static void await_change(tmsg_worker_t *worker, uint64_t deadline)
                              .tv_nsec = (long)(deadline % 1000000000ULL)};
 
     worker->lead.waiters++;
+    tmsg_budget_leave(worker->budget);
     if (deadline == 0) {
         pthread_cond_wait(&worker->changed, &worker->lock);
     } else {
         pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
     }
+    tmsg_budget_enter(worker->budget);
     worker->lead.waiters--;
 }
 

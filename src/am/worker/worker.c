@@ -14,6 +14,7 @@ void tmsg_worker_lock_shared(tmsg_worker_t *worker)
         pthread_mutex_lock(&worker->lock);
         atomic_fetch_sub(&worker->lead.wanting, 1);
     }
+    tmsg_budget_enter(worker->budget);
 }
 
 void tmsg_worker_unlock_shared(tmsg_worker_t *worker)
@@ -26,6 +27,7 @@ void tmsg_worker_unlock_shared(tmsg_worker_t *worker)
     if (worker->armed) {
         tmsg_loop_signal(worker->loop.event_fd);
     }
+    tmsg_budget_leave(worker->budget);
     pthread_mutex_unlock(&worker->lock);
 }
 
