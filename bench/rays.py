@@ -32,6 +32,7 @@ CLUSTERS = {"plain": ("store", "TENSORMSG", "GLOO", "NIXL"),
 MIB = 1 << 20
 STORE_BYTES = 800 * MIB
 WARM = 3  # memory that is used again is there
+SETTLE_S = 0.2  # what the run before has used is freed
 
 
 def actor_class(ray, transports):
@@ -140,6 +141,7 @@ class Asked:
         if hosts == 2:
             folder = stack.enter_context(tempfile.TemporaryDirectory(
                 prefix="ray", ignore_cleanup_errors=True))
+            env["GLOO_SOCKET_IFNAME"] = ray_hosts.CABLE
             prefix = stack.enter_context(ray_hosts.two_hosts(
                 folder, STORE_BYTES, env))
         self.process = subprocess.Popen(
@@ -163,15 +165,18 @@ class Asked:
 
 
 def measure(clusters, args):
-    """Interleaved: each in turn, run after run."""
+    """Interleaved: each in turn, run after run, and each begins as often as the
+    others."""
     for mib in map(int, args.sizes.split(",")):
         took = {name: [] for asked in clusters.values()
                 for name in asked("prepare", mib * MIB)}
-        for _ in range(args.runs):
-            for kind, asked in clusters.items():
-                for name in CLUSTERS[kind]:
-                    if name in took:
-                        took[name].append(1e3 * asked("once", name))
+        turns = [(asked, name) for kind, asked in clusters.items()
+                 for name in CLUSTERS[kind] if name in took]
+        for run in range(args.runs):
+            first = run % len(turns)
+            for asked, name in turns[first:] + turns[:first]:
+                time.sleep(SETTLE_S)
+                took[name].append(1e3 * asked("once", name))
         for name, each in took.items():
             print(json.dumps({
                 "work": "ray", "transport": name, "mib": mib,

@@ -12,6 +12,7 @@ LONE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--", "sh", "-c",
         'ip link set lo up && exec "$@"', "sh"]
 HOSTS = "10.77.0.1", "10.77.0.2"
 ADDRESS = f"{HOSTS[0]}:6379"
+CABLE = "cable"  # the network interface of each host
 ENV = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0",
        "RAY_DEDUP_LOGS": "0", "OMP_NUM_THREADS": "1"}
 
@@ -40,15 +41,15 @@ def two_hosts(folder, store_bytes, env=None):
             if holder.stdout.readline() != "ready\n":
                 raise OSError("this machine makes no such namespaces")
             holders.append(holder)
-        subprocess.run(["ip", "link", "add", "cable", "netns",
+        subprocess.run(["ip", "link", "add", CABLE, "netns",
                         str(holders[0].pid), "type", "veth", "peer", "name",
-                        "cable", "netns", str(holders[1].pid)], check=True)
+                        CABLE, "netns", str(holders[1].pid)], check=True)
         prefixes = [["nsenter", "--target", str(holder.pid), "--net", "--"]
                     for holder in holders]
         for prefix, host in zip(prefixes, HOSTS):
             subprocess.run([*prefix, "sh", "-ec",
-                            f"ip address add {host}/24 dev cable; "
-                            "ip link set cable up"], check=True)
+                            f"ip address add {host}/24 dev {CABLE}; "
+                            f"ip link set {CABLE} up"], check=True)
         for prefix, host in zip(prefixes, HOSTS):
             where = ["--head", "--port=6379", "--include-dashboard=false",
                      f"--temp-dir={folder}"] if host == HOSTS[0] else \
