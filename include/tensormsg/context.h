@@ -108,7 +108,7 @@ typedef struct tmsg_context_params {
  *     file or device table that breaks its format; a device table with a device
  *     that this machine does not have; a ucx_config that is malformed, has a
  *     key that UCX does not know, or a value that UCX cannot read. Up to UCX
- *     1.16 an unknown key shows when UCX is first opened, by a listener or a
+ *     1.20 an unknown key shows when UCX is first opened, by a listener or a
  *     connection.
  *   NOT_FOUND - no such file
  *   IO - the file cannot be read

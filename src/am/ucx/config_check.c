@@ -112,7 +112,8 @@ static bool is_listed(const char *list, const char *name)
 }
 
 /* Looks for a key of the application in both lists. A transport's key by its
- * full name would be accepted silently and without effect. */
+ * full name would be accepted silently and without effect up to UCX 1.16: `own`
+ * is NULL for later ones. */
 static tmsg_status_t check_known(const tmsg_ucx_key_t *key, const char *list,
                                  const char *own)
 {
@@ -139,7 +140,7 @@ tmsg_status_t tmsg_ucx_check_keys(const tmsg_ucx_keys_t *keys)
     char *list = NULL, *own = NULL;
     tmsg_status_t status = TMSG_OK;
 
-    if (version.major > 1 || version.minor >= 17) {
+    if (version.major > 1 || version.minor >= 21) {
         return TMSG_OK; /* ucp_config_modify() has checked the key */
     }
     for (size_t i = 0; i < keys->count && status == TMSG_OK; i++) {
@@ -148,7 +149,7 @@ tmsg_status_t tmsg_ucx_check_keys(const tmsg_ucx_keys_t *keys)
         }
         if (list == NULL) {
             list = list_keys();
-            own = list_own_keys();
+            own = version.minor >= 17 ? NULL : list_own_keys();
         }
         if (list == NULL) {
             break;

@@ -292,7 +292,7 @@ static void expect_refused(const char *config, const char *words)
     tmsg_listener_t *listener;
     tmsg_status_t status = tmsg_context_create(&params, &context);
 
-    if (status == TMSG_OK) { /* UCX up to 1.16 */
+    if (status == TMSG_OK) { /* UCX up to 1.20 */
         must(tmsg_worker_create(context, NULL, &worker));
         status = tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
         must_say(tmsg_error_message(), words);

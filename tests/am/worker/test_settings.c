@@ -306,7 +306,7 @@ Test(settings, ucx_keys_that_ucx_has_not_are_refused_by_file)
 
     write_text("{\"version\": 1, \"ucx\": {\"NO_SUCH_KEY\": \"1\"}}");
     status = create(path, &context);
-    if (status == TMSG_OK) { /* UCX up to 1.16 */
+    if (status == TMSG_OK) { /* UCX up to 1.20 */
         must(tmsg_worker_create(context, NULL, &worker));
         status = tmsg_listener_create(worker, "tcp://:0", NULL, &listener);
         tmsg_worker_destroy(worker);
