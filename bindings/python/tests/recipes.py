@@ -2,7 +2,9 @@
 """Runs the programs of a page of docs/how-to as the page says."""
 
 import contextlib
+import os
 import re
+import select
 import shlex
 import subprocess
 import sys
@@ -35,20 +37,31 @@ class Program:
             words = [sys.executable, "-u", "-W", "error", *words[1:]]
         self.shown = shown
         self.process = subprocess.Popen(
-            words, cwd=folder, stdout=subprocess.PIPE, text=True,
+            words, cwd=folder, stdout=subprocess.PIPE, bufsize=0,
             stderr=subprocess.STDOUT, env=environment())
 
     def line(self):
-        return self.process.stdout.readline()
+        """The next line that it prints, within a time."""
+        pipe, line = self.process.stdout.fileno(), b""
+        while not line.endswith(b"\n"):
+            assert select.select([pipe], [], [], WAIT)[0], line
+            byte = os.read(pipe, 1)
+            assert byte, line
+            line += byte
+        return line.decode()
+
+    def rest(self, by=None, wait=WAIT):
+        """All further lines; it ends by itself or by a signal."""
+        if by is not None:
+            self.process.send_signal(by)
+        return self.process.communicate(timeout=wait)[0].decode()
 
     def ends(self, by=None, numbers=True, before="", wait=WAIT):
         """It ends in order, by itself or by a signal, and has printed that;
         `before` was read already. Some numbers differ from run to run."""
-        if by is not None:
-            self.process.send_signal(by)
-        printed, _ = self.process.communicate(timeout=wait)
+        printed = before + self.rest(by, wait)
         assert self.process.returncode == 0, printed
-        shown, printed = self.shown, before + printed
+        shown = self.shown
         if not numbers:
             shown, printed = (re.sub(r"\d+", "0", it) for it in (shown, printed))
         assert re.fullmatch(pattern_of(shown), printed), printed

@@ -45,8 +45,9 @@ def test_weights_and_their_readers(recipe):  # noqa: F811
                    trainer={"        time.sleep(0.5)": """
         while listener.describe()["fetched_maps"] < 2 * step:
             time.sleep(0.01)"""})
+    trainer = start("python trainer.py")
     readers = [start("python reader.py") for _ in range(2)]
-    start("python trainer.py").ends()
+    trainer.ends()
     for reader in readers:
         reader.ends()
 
@@ -66,19 +67,16 @@ def test_a_stream_of_tokens(recipe):  # noqa: F811
 
 
 def test_a_work_queue_that_loses_a_worker(recipe):  # noqa: F811
-    start = recipe("work-queue.md")
-    queue = start("python jobs.py")
-    workers = [start("python worker.py") for _ in range(2)]
-    submit = start("python submit.py")
-    killed = workers.pop()
-    killed.line()  # it has a job
-    killed.process.kill()
+    start = recipe("work-queue.md", worker={"sleep(0.1)": "sleep(60)"})
+    queue, submit = start("python jobs.py"), start("python submit.py")
+    worker = start("python worker.py")
+    worker.line()  # it has a job
+    worker.process.kill()
+    worker = recipe("work-queue.md", worker={"sleep(0.1)": "sleep(0)"})(
+        "python worker.py")
     submit.ends()
-    queue.process.send_signal(signal.SIGINT)
-    printed, _ = queue.process.communicate(timeout=WAIT)
-    assert "goes to another worker" in printed
-    printed, _ = workers[0].process.communicate(timeout=WAIT)
-    assert printed.endswith("the queue has ended\n")
+    assert "goes to another worker" in queue.rest(signal.SIGINT)
+    assert worker.rest().endswith("the queue has ended\n")
 
 
 def test_a_server_that_restarts(recipe):  # noqa: F811
@@ -156,8 +154,7 @@ def test_an_event_loop_in_c(recipe, tmp_path):  # noqa: F811
          "-ltensormsg", f"-Wl,-rpath,{library}"], cwd=tmp_path, check=True)
     loop = start("./loop", url=f"unix://{tmp_path}/socket")
     start("python send.py").ends()
-    loop.process.send_signal(signal.SIGINT)
-    printed, _ = loop.process.communicate(timeout=WAIT)
+    printed = loop.rest(signal.SIGINT)
     assert loop.process.returncode == 0
     assert maps_of(printed) == maps_of(loop.shown) != []
 
@@ -197,6 +194,4 @@ def test_fastapi_in_front_of_a_model(recipe):  # noqa: F811
     with ask(port, f"/generate?prompt={prompt}") as answer:
         assert answer.read(18) == b"to be or not to be"
     assert model.line() == "generation ended\n"
-    app.process.send_signal(signal.SIGINT)
-    printed, _ = app.process.communicate(timeout=WAIT)
-    assert "Application shutdown complete" in printed
+    assert "Application shutdown complete" in app.rest(signal.SIGINT)
