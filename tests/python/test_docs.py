@@ -450,7 +450,7 @@ WAYS = [
      r"replay|send|top)) ", Terminal.read),
     (r"bash build/gpu-carry/", Terminal.read),  # gpu/all
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
-    # bindings/how_to, bindings/torch
+    # bindings/how_to, bindings/how_to_hosts, bindings/torch
     (r"python [\w-]+\.py|python -c|uvicorn |curl |cat |chmod |cc loop\.c|\./loop",
      Terminal.read),
     (r"bindings/go/with.sh ", Terminal.read),  # go/package
