@@ -433,6 +433,26 @@ def test_another_cluster_has_other_keys_and_listeners(sides, monkeypatch):
         receiver.get(meta)
 
 
+def test_connections_to_owners_that_are_gone_are_freed(sides):
+    owner, receiver = sides()
+    receiver.get(owner.put([torch.ones(3)]))
+    node = receiver.transport._node
+    [endpoint] = node._endpoints.values()
+    owner.transport._node.close()
+    end = time.monotonic() + WAIT
+    while not endpoint.closed:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    before = len(os.listdir("/proc/self/fd"))
+    receiver.transport._here()
+    del endpoint
+    gc.collect()
+    assert not node._endpoints and not node._dialling
+    while len(os.listdir("/proc/self/fd")) >= before:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 @pytest.fixture
 def silent(sides):
     """A receiver, and an object whose owner was connected to and then answers

@@ -204,8 +204,20 @@ class _Node:
                     self._endpoints.pop(which, None)
                     self._dialling.pop(which, None)
                 raise
-            self._endpoints[which] = endpoint
+            with self._lock:
+                self._endpoints[which] = endpoint
             return endpoint
+
+    def forget_ended(self) -> None:
+        """Frees the connections to owners that are gone."""
+        with self._lock:
+            ended = [which for which, endpoint in self._endpoints.items()
+                     if endpoint.closed]
+            endpoints = [self._endpoints.pop(which) for which in ended]
+            for which in ended:
+                self._dialling.pop(which, None)
+        for endpoint in endpoints:
+            endpoint.abort()
 
     def close(self) -> None:
         with self._lock:
@@ -373,7 +385,8 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
                     self._offered.clear()
                 node = self._node = _Node(node_id, self.encrypt,
                                           self.tls)
-            return node
+        node.forget_ended()
+        return node
 
     def tensor_transport_backend(self) -> str:
         return NAME
