@@ -237,7 +237,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("topic, time_ns, kind, words", [
     (5, 1, TypeError, "a topic is a str, not 5"),
-    ("", 1, ValueError, "a topic has characters"),
+    ("", 1, ValueError, "a topic has one character or more"),
     ("a\0b", 1, ValueError, "no NUL"),
     ("\ud800", 1, ValueError, "surrogates"),
     ("a", 1.5, TypeError, "time_ns is an int of nanoseconds, not 1.5"),

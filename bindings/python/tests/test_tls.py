@@ -136,7 +136,7 @@ def test_who_may_not_come_in_hears_why(mode, tmp_path, site, farm, camera):
     other = Site(tmp_path)
     stranger = tensormsg.TLS(**{**other.issue("stranger"), "ca": site.ca})
     with tensormsg.listen(URL, tls=farm, background=True) as server:
-        with pytest.raises(tensormsg.Refused, match="authority"):
+        with pytest.raises(tensormsg.Refused, match="authorities"):
             mode.run(server.url, scenario, tls=stranger)
         named = tensormsg.TLS(name="elsewhere", **site.files("camera"))
         with pytest.raises(tensormsg.Insecure, match="not for 'elsewhere'"):

@@ -131,7 +131,7 @@ def test_a_count_that_is_none_is_refused_before_anything_is_done(wrong):
 
     def refused(function, *args, **names):
         for name in names:
-            with pytest.raises(kind, match=f"{name}=.* (no whole|possible)"):
+            with pytest.raises(kind, match=f"{name}=.* (not a whole|possible)"):
                 function(*args, **{name: names[name]})
 
     refused(lambda **limits: tensormsg.Context(limits=limits), held_bytes=wrong)
