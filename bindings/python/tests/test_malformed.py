@@ -121,7 +121,7 @@ TENSORS = {  # what is wrong, and the words for that
     "unknown dtype .code 2, bits 3": {"dtype": (2, 3, 1)},
     "0 lanes": {"dtype": (2, 64, 0)},
     "unknown device type 77": {"device": (77, 0)},
-    "of device memory": {"device": (2, 0)},
+    "of (?:a device|device memory)": {"device": (2, 0)},
     "larger than any memory": {"byte_offset": (1 << 64) - 1},
 }
 MALFORMED = [
