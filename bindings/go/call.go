@@ -12,7 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -38,10 +38,9 @@ type opening struct {
 	method *C.char
 	made   *C.tmsg_map_t
 	params C.tmsg_call_params_t
-	into   *Prepared // nil: the reply comes to memory of the library's
 }
 
-func (o *opening) build(ctx context.Context, method string, m Map, options []SendOption) error {
+func (o *opening) build(ctx context.Context, method string, m Map, meta Meta) error {
 	o.flat = flats.Get().(*flat)
 	if ctx.Err() != nil {
 		return ctxError(ctx, "nothing was called")
@@ -49,21 +48,8 @@ func (o *opening) build(ctx context.Context, method string, m Map, options []Sen
 	if err := badName("the method's name", method); err != nil {
 		return err
 	}
-	var more sendOptions
-	for _, option := range options {
-		option(&more)
-	}
-	if more.flags != 0 || more.channel != 0 {
-		return fail(ErrInvalidParam, "a call, and the opening of a stream, take no option of a send but WithMeta")
-	}
-	if more.call != nil {
-		if more.call.err != nil {
-			return more.call.err
-		}
-		o.params, o.into = more.call.params, more.call.into
-	}
 	var err error
-	o.made, err = o.flat.build(m, more.meta)
+	o.made, err = o.flat.build(m, meta)
 	o.method = C.CString(method)
 	return err
 }
@@ -81,16 +67,24 @@ func (o *opening) free() {
 // whether a handler may have run), and with
 // ErrNotFound (no such method), ErrUnavailable (nobody serves),
 // ErrResourceExhausted, ErrTimedOut, ErrCanceled, ErrPeerLost and ErrClosed.
-func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...SendOption) (*Message, error) {
+func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...CallOption) (*Message, error) {
+	var more callOptions
+	for _, option := range options {
+		option.toCall(&more)
+	}
+	if more.err != nil {
+		return nil, more.err
+	}
 	var o opening
 	defer o.free()
-	if err := o.build(ctx, method, m, options); err != nil {
+	if err := o.build(ctx, method, m, more.meta); err != nil {
 		return nil, err
 	}
+	o.params = more.params
 	o.params.field_mask |= C.TMSG_CALL_PARAM_TIMEOUT
 	o.params.timeout_ms = C.int32_t(timeoutMS(ctx))
 	var call *C.tmsggo_call_t
-	err := o.into.lend(func(into *C.tmsg_map_t) error {
+	err := more.into.lend(func(into *C.tmsg_map_t) error {
 		if into != nil {
 			o.params.field_mask |= C.TMSG_CALL_PARAM_REPLY_INTO
 			o.params.reply_into = into
@@ -105,7 +99,7 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 		return nil, err
 	}
 	defer runtime.KeepAlive(m)
-	return ep.finishCall(ctx, call, o.into)
+	return ep.finishCall(ctx, call, more.into)
 }
 
 // Waits for a call or a fetch, and gives its reply. What was lent to it is free
@@ -297,8 +291,9 @@ func (m method) left(said any) error {
 	if said == nil {
 		return fail(ErrInternal, fmt.Sprintf("the handler of %q has left without an answer", m.name))
 	}
-	log.Printf("tensormsg: the handler of %q panicked: %v\n%s", m.name, said, debug.Stack())
-	return fail(ErrInternal, fmt.Sprintf("the handler of %q panicked: %v", m.name, said))
+	words := fmt.Sprintf("the handler of %q panicked: %v", m.name, said)
+	say(slog.LevelError, words, "stack", string(debug.Stack()))
+	return fail(ErrInternal, words)
 }
 
 func (w *Worker) run(task *C.tmsggo_task_t, called method) {

@@ -11,10 +11,10 @@ const debugging = false
 
 type debugged struct{}
 
-func (m *memory) born() {}
+func (g *guard) born() {}
 
-func (m *memory) kept(t Tensor) unsafe.Pointer { return t.data }
+func (g *guard) kept(t Tensor) unsafe.Pointer { return t.data }
 
-func (m *memory) bar() {}
+func (g *guard) bar() {}
 
-func (m *memory) origin() string { return "" }
+func (g *guard) origin() string { return "" }

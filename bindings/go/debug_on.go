@@ -23,12 +23,12 @@ type debugged struct {
 	from  []uintptr // who received it
 }
 
-func (m *memory) born() {
-	m.debug.from = make([]uintptr, 16)
-	m.debug.from = m.debug.from[:runtime.Callers(3, m.debug.from)]
+func (g *guard) born() {
+	g.debug.from = make([]uintptr, 16)
+	g.debug.from = g.debug.from[:runtime.Callers(3, g.debug.from)]
 }
 
-func (m *memory) kept(t Tensor) unsafe.Pointer {
+func (g *guard) kept(t Tensor) unsafe.Pointer {
 	low, bytes := t.span()
 	if bytes == 0 {
 		return t.data
@@ -38,10 +38,10 @@ func (m *memory) kept(t Tensor) unsafe.Pointer {
 		panic("tensormsg: -tags tmsgdebug: no pages for a message: " + err.Error())
 	}
 	copy(pages, unsafe.Slice((*byte)(unsafe.Add(t.data, -low)), bytes))
-	if m.lent {
+	if g.lent {
 		syscall.Mprotect(pages, syscall.PROT_READ)
 	}
-	m.debug.pages = append(m.debug.pages, pages)
+	g.debug.pages = append(g.debug.pages, pages)
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(pages)), low)
 }
 
@@ -70,23 +70,23 @@ var barred struct {
 
 const mostBarred = 4096
 
-func (m *memory) bar() {
+func (g *guard) bar() {
 	barred.Lock()
 	defer barred.Unlock()
-	for _, pages := range m.debug.pages {
+	for _, pages := range g.debug.pages {
 		syscall.Mprotect(pages, syscall.PROT_NONE)
 		syscall.Madvise(pages, syscall.MADV_DONTNEED)
 	}
-	barred.pages = append(barred.pages, m.debug.pages...)
+	barred.pages = append(barred.pages, g.debug.pages...)
 	for len(barred.pages) > mostBarred {
 		syscall.Munmap(barred.pages[0])
 		barred.pages = barred.pages[1:]
 	}
 }
 
-func (m *memory) origin() string {
+func (g *guard) origin() string {
 	var said strings.Builder
-	frames := runtime.CallersFrames(m.debug.from)
+	frames := runtime.CallersFrames(g.debug.from)
 	for {
 		frame, more := frames.Next()
 		fmt.Fprintf(&said, "\n\t%s\n\t\t%s:%d", frame.Function, frame.File, frame.Line)

@@ -44,6 +44,7 @@ func TestASliceOfAClosedMessageFaults(t *testing.T) {
 	if said := fault(func() { y[0] = 1 }); said == nil {
 		t.Error("a loan can be written to")
 	}
+	received := debugged{from: large.debug.from}
 	small.Close()
 	large.Close()
 	for what, use := range map[string]func(){"small": func() { x[0]++ }, "large": func() { x[0] = int8(y[0]) }} {
@@ -51,7 +52,7 @@ func TestASliceOfAClosedMessageFaults(t *testing.T) {
 			t.Errorf("a slice of a closed message, %s: %v", what, said)
 		}
 	}
-	if from := (&memory{debug: debugged{from: large.debug.from}}).origin(); !strings.Contains(from, "TestASliceOfAClosedMessageFaults") {
+	if from := (&guard{debug: received}).origin(); !strings.Contains(from, "TestASliceOfAClosedMessageFaults") {
 		t.Errorf("it was received in %s", from)
 	}
 }

@@ -46,46 +46,60 @@ func (w *Worker) newEndpoint(c *C.tmsg_endpoint_t) *Endpoint {
 	return ep
 }
 
-// A SendOption says more about one message. Those that begin with Call are for
-// calls alone.
-type SendOption func(*sendOptions)
+// A SendOption says more about one message.
+type SendOption interface{ toSend(*sendOptions) }
+
+type sendOption func(*sendOptions)
+
+func (o sendOption) toSend(all *sendOptions) { o(all) }
 
 type sendOptions struct {
 	flags   C.uint32_t
-	call    *callOptions // nil: none
 	channel uint16
 	meta    Meta
 }
 
+func sendFlag(flag C.uint32_t) SendOption {
+	return sendOption(func(o *sendOptions) { o.flags |= flag })
+}
+
+// A MetaOption is what WithMeta gives, which sends, calls and streams take.
+type MetaOption struct{ meta Meta }
+
+func (o MetaOption) toSend(all *sendOptions) { all.meta = o.meta }
+func (o MetaOption) toCall(all *callOptions) { all.meta = o.meta }
+
 // Acked has Send wait until the peer's application has taken the message.
-func Acked() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_ACKED } }
+func Acked() SendOption { return sendFlag(C.TMSG_SEND_ACKED) }
 
 // Verified is Acked, with a checksum of each tensor: ErrCorrupt where data came
 // that are not those sent.
-func Verified() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_VERIFY } }
+func Verified() SendOption { return sendFlag(C.TMSG_SEND_VERIFY) }
 
 // OnChannel sends on another channel than 0: each has an order of its own.
-func OnChannel(channel uint16) SendOption { return func(o *sendOptions) { o.channel = channel } }
+func OnChannel(channel uint16) SendOption {
+	return sendOption(func(o *sendOptions) { o.channel = channel })
+}
 
 // WithMeta sends values beside the tensors.
-func WithMeta(meta Meta) SendOption { return func(o *sendOptions) { o.meta = meta } }
+func WithMeta(meta Meta) MetaOption { return MetaOption{meta} }
 
 // Unordered has a message delivered as soon as it is whole, whatever is before
 // it on its channel.
-func Unordered() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_UNORDERED } }
+func Unordered() SendOption { return sendFlag(C.TMSG_SEND_UNORDERED) }
 
 // Try has Send fail with ErrWouldBlock, and send nothing, unless the message can
 // go at once.
-func Try() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_TRY } }
+func Try() SendOption { return sendFlag(C.TMSG_SEND_TRY) }
 
 // NoPack has Send fail with ErrUnsupported, and send nothing, if a tensor has
 // strides for which it would have to be packed; it is named.
-func NoPack() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_NO_PACK } }
+func NoPack() SendOption { return sendFlag(C.TMSG_SEND_NO_PACK) }
 
 // KeepStrides has a tensor travel with all that lies between its elements, and
 // arrive with its strides, where it would have to be packed otherwise. The peer
 // gets what lies there, too.
-func KeepStrides() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_KEEP_STRIDES } }
+func KeepStrides() SendOption { return sendFlag(C.TMSG_SEND_KEEP_STRIDES) }
 
 // Send sends a map. It returns when the slices of m may be changed; with Acked
 // when the peer's application has the message. The deadline of ctx is that of
@@ -142,10 +156,7 @@ func post(ctx context.Context, to sender, m Map, options []SendOption) (*flat, *
 	}
 	var o sendOptions
 	for _, option := range options {
-		option(&o)
-	}
-	if err := o.notForCalls("a send"); err != nil {
-		return f, nil, err
+		option.toSend(&o)
 	}
 	made, err := f.ready(m, o.meta, o.flags&C.TMSG_SEND_LEND != 0)
 	if err != nil {
@@ -175,14 +186,13 @@ func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 			ep.w.passOn()
 			return nil, ctxError(ctx, "nothing has come from "+ep.peer)
 		}
-		var c *C.tmsg_message_t
+		var r C.tmsggo_received_t
 		err := ep.w.lookFor(ep, func(spin C.uint32_t, over *C.tmsggo_over_t) error {
-			r := C.tmsggo_recv(ep.w.hub, ep.handle(), spin, over)
-			c = r.message
+			r = C.tmsggo_recv(ep.w.hub, ep.handle(), spin, over)
 			return errOf(r.result)
 		})
 		if err == nil {
-			return newMessage(c, ep), nil
+			return newMessage(&r, ep), nil
 		}
 		if !errors.Is(err, ErrTimedOut) {
 			return nil, err

@@ -89,7 +89,9 @@ func FetchInto(p *Prepared) FetchOption { return func(o *fetchOptions) { o.into 
 
 // CallInto receives the reply to a Call into the slices of a prepared map, as
 // FetchInto does what is fetched.
-func CallInto(p *Prepared) SendOption { return func(o *sendOptions) { o.forCalls().into = p } }
+func CallInto(p *Prepared) CallOption {
+	return callOption(func(o *callOptions) { o.into = p })
+}
 
 // FetchBorrow takes a loan, where the owner lends (OfferLend) and the connection
 // is of unix://: Data gives views of the owner's memory, which a program that

@@ -82,7 +82,7 @@ func (ep *Endpoint) Methods(ctx context.Context) ([]Method, error) {
 // That there is no such method is HealthNotFound, and no error. Fails as Call
 // does, and with ErrMalformed.
 func (ep *Endpoint) Health(ctx context.Context, method string) (HealthReport, error) {
-	var of []SendOption
+	var of []CallOption
 	if method != "" {
 		of = append(of, WithMeta(Meta{"method": method}))
 	}

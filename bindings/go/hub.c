@@ -850,13 +850,13 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  uint32_t spin_us, tmsggo_over_t *over)
 {
     uint64_t end = 0;
+    if (!posts && spin_us > 0 && tmsg_endpoint_waiting(endpoint) == 0 &&
+        !tmsggo_spin(hub, &end, spin_us, over)) {
+        spin_us = 0;
+    }
     for (unsigned turns = 0;; turns++) {
-        tmsg_message_t *message = NULL;
-        tmsg_status_t status =
-            tmsg_endpoint_recv_into(endpoint, map, 0, &message);
-        if (status == TMSG_OK) {
-            tmsg_message_destroy(message);
-        } else if (status < 0 && status != TMSG_ERR_TIMED_OUT) {
+        tmsg_status_t status = tmsg_endpoint_recv_into(endpoint, map, 0, NULL);
+        if (status < 0 && status != TMSG_ERR_TIMED_OUT) {
             return result(status);
         }
         if (status == TMSG_OK || spin_us == 0) {
@@ -888,22 +888,31 @@ tmsggo_result_t tmsggo_request_end(tmsg_request_t *request)
     return answer;
 }
 
+tmsggo_received_t tmsggo_received(tmsggo_result_t result,
+                                  tmsg_message_t *message)
+{
+    tmsggo_received_t received = {.result = result, .message = message};
+    if (message != NULL) {
+        received.map = tmsg_message_map(message);
+        received.is_lent = tmsg_message_is_lent(message);
+        received.channel = tmsg_message_channel(message);
+    }
+    return received;
+}
+
 tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                               uint32_t spin_us, tmsggo_over_t *over)
 {
-    tmsggo_received_t received = {{TMSG_OK, NULL}, NULL};
+    tmsg_message_t *message = NULL;
     uint64_t end = 0;
     for (int more = spin_us > 0;;
          more = tmsggo_spin(hub, &end, spin_us, over)) {
-        tmsg_status_t status =
-            tmsg_endpoint_recv(endpoint, 0, &received.message);
-        if (status == TMSG_ERR_TIMED_OUT) {
-            received.result.status = status; /* to be asked again */
-        } else {
-            received.result = result(status);
+        tmsg_status_t status = tmsg_endpoint_recv(endpoint, 0, &message);
+        if (status != TMSG_ERR_TIMED_OUT) {
+            return tmsggo_received(result(status), message);
         }
-        if (status != TMSG_ERR_TIMED_OUT || !more) {
-            return received;
+        if (!more) { /* to be asked again */
+            return tmsggo_received((tmsggo_result_t){status, NULL}, NULL);
         }
     }
 }

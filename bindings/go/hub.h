@@ -198,8 +198,14 @@ tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
  * the waits that are over off the list meanwhile; 0: what is here. */
 typedef struct tmsggo_received {
     tmsggo_result_t result;
-    tmsg_message_t *message;
+    tmsg_message_t *message; /* and what it says: */
+    const tmsg_map_t *map;
+    int32_t is_lent;
+    uint16_t channel;
 } tmsggo_received_t;
+/* With a message; NULL: none. */
+tmsggo_received_t tmsggo_received(tmsggo_result_t result,
+                                  tmsg_message_t *message);
 tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                               uint32_t spin_us, tmsggo_over_t *over);
 

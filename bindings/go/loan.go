@@ -10,7 +10,7 @@ import "C"
 // ever. The slice of a Buffer is lent as it lies: when Send has returned it must
 // not be changed while Lent says so. Others are copied once, and are free when
 // Send has returned.
-func Lend() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_LEND } }
+func Lend() SendOption { return sendFlag(C.TMSG_SEND_LEND) }
 
 // WorkerBorrow takes messages that their sender lends as views of its memory
 // (docs/reference/loans.md). Message.Lent says which are: a program that writes to their
@@ -20,7 +20,7 @@ func WorkerBorrow() WorkerOption {
 }
 
 // CallBorrow takes the reply to a Call as a loan, where the handler lends it.
-func CallBorrow() SendOption { return callFlag(C.TMSG_CALL_BORROW) }
+func CallBorrow() CallOption { return callFlag(C.TMSG_CALL_BORROW) }
 
 // Lent says whether the tensors lie in memory that the peer lends: they must not
 // be written to, stay as they are even if the peer dies, and are given back by

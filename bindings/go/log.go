@@ -8,6 +8,8 @@ import "C"
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"sync"
@@ -17,12 +19,15 @@ import (
 var logging struct {
 	sync.Mutex
 	logger *slog.Logger
+	level  slog.Level
 	pipe   int // its end that C writes to; 0: there is none yet
 }
 
 // LogTo has the library's log lines of that level and graver, and all of UCX's
 // own, go to a logger; nil: to standard error, as where it is not called (the
-// variable TENSORMSG_LOG then says the level). A line has the attribute "from",
+// variable TENSORMSG_LOG then says the level). So do the lines of this package:
+// of a handler that panicked, with its "stack", and of a message that nobody
+// closed. A line has the attribute "from",
 // "tensormsg" or "ucx". It is for the whole process, and for its end: lines
 // come from a goroutine, and those of an exit may not come any more. Where
 // lines come faster than they are written some are left out, and a line says
@@ -42,9 +47,25 @@ func LogTo(logger *slog.Logger, level slog.Level) error {
 		}
 		fd = logging.pipe
 	}
-	logging.logger = logger
+	logging.logger, logging.level = logger, level
 	C.tmsggo_log(C.int(fd), levelOf(level))
 	return nil
+}
+
+// Logs words of this package's own: to the logger of LogTo; without one by
+// package log.
+func say(level slog.Level, words string, attributes ...any) {
+	logging.Lock()
+	logger, least := logging.logger, logging.level
+	logging.Unlock()
+	if logger == nil {
+		for i := 1; i < len(attributes); i += 2 {
+			words += fmt.Sprintf("\n%v", attributes[i])
+		}
+		log.Print("tensormsg: " + words)
+	} else if level >= least {
+		logger.Log(context.Background(), level, words, append(attributes, "from", "tensormsg")...)
+	}
 }
 
 func levelOf(level slog.Level) C.tmsg_log_level_t {

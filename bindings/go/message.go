@@ -7,7 +7,7 @@ package tensormsg
 import "C"
 
 import (
-	"log"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -30,33 +30,48 @@ type Message struct {
 	places  map[string]int // in list; nil: they are few
 }
 
-// What the tensors of a message lie in. The message and its tensors point to it,
-// and it to neither: in a cycle the garbage collector would free none of them.
+// What the tensors of a message lie in. The message and its tensors point to it.
 type memory struct {
-	free   func()
-	lent   bool
-	into   *Prepared    // whose slices it is
+	*guard
 	holds  atomic.Int32 // of the message, and of what sends its tensors
 	closed atomic.Bool
+}
+
+// What frees the memory, also where nobody has closed the message: then the
+// garbage collector finds it. It points to neither message nor memory, for in a
+// cycle none would be freed. Guards are used again: to set a finalizer, and to
+// take it back, takes as long as a small message.
+type guard struct {
+	free   func() // nil: it guards nothing
+	lent   bool
+	into   *Prepared // whose slices it is
 	viewed atomic.Bool
 	debug  debugged
 }
+
+var guards = sync.Pool{New: func() any {
+	g := new(guard)
+	runtime.SetFinalizer(g, (*guard).collected)
+	return g
+}}
 
 type named struct {
 	name   string
 	tensor Tensor
 }
 
-func newMessage(c *C.tmsg_message_t, from *Endpoint) *Message {
-	m := newMap(C.tmsg_message_map(c), C.tmsg_message_is_lent(c) != 0, func() { C.tmsg_message_destroy(c) })
-	m.from, m.channel = from, uint16(C.tmsg_message_channel(c))
+func newMessage(r *C.tmsggo_received_t, from *Endpoint) *Message {
+	c := r.message
+	m := newMap(r._map, r.is_lent != 0, func() { C.tmsg_message_destroy(c) })
+	m.from, m.channel = from, uint16(r.channel)
 	return m
 }
 
 var shows = sync.Pool{New: func() any { return new(C.tmsggo_shown_t) }}
 
 func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
-	m := &Message{memory: &memory{free: free, lent: lent}, in: in}
+	m := &Message{memory: &memory{guard: guards.Get().(*guard)}, in: in}
+	m.free, m.lent = free, lent
 	m.holds.Store(1)
 	m.born()
 	shown := shows.Get().(*C.tmsggo_shown_t)
@@ -78,7 +93,6 @@ func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
 			m.places[m.list[i].name] = i
 		}
 	}
-	runtime.SetFinalizer(m.memory, (*memory).collected)
 	return m
 }
 
@@ -222,7 +236,6 @@ func (m *Message) Close() error {
 
 func (m *memory) release() {
 	if m.closed.CompareAndSwap(false, true) {
-		runtime.SetFinalizer(m, nil)
 		m.drop()
 	}
 }
@@ -247,8 +260,13 @@ func (m *memory) hold() {
 
 func (m *memory) drop() {
 	if m != nil && m.holds.Add(-1) == 0 {
-		m.bar()
-		m.free()
+		g := m.guard
+		m.guard = nil // this one may live on, and its guard has another then
+		g.bar()
+		g.free()
+		g.free, g.into, g.lent, g.debug = nil, nil, false, debugged{}
+		g.viewed.Store(false)
+		guards.Put(g)
 	}
 }
 
@@ -262,14 +280,18 @@ var dropped struct {
 // given slices of them. The first of these is logged.
 func Dropped() (freed, leaked uint64) { return dropped.freed.Load(), dropped.leaked.Load() }
 
-func (m *memory) collected() {
-	if !m.viewed.Load() {
+func (g *guard) collected() {
+	if g.free == nil {
+		return
+	}
+	if !g.viewed.Load() {
 		dropped.freed.Add(1)
-		m.release()
+		g.bar()
+		g.free()
 		return
 	}
 	dropped.leaked.Add(1)
 	dropped.once.Do(func() {
-		log.Print("tensormsg: a Message was not closed, and slices of it were given out: its memory stays taken (this is said once, and Dropped counts)" + m.origin())
+		say(slog.LevelWarn, "a Message was not closed, and slices of it were given out: its memory stays taken (this is said once, and Dropped counts)"+g.origin())
 	})
 }

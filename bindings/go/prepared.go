@@ -26,6 +26,7 @@ type Prepared struct {
 	mu      sync.Mutex
 	c       *C.tmsg_map_t    // nil: closed
 	into    *C.tmsggo_into_t // the same tensors, to be received into. nil: not yet
+	intoMap *C.tmsg_map_t    // its map
 	options sendOptions
 	index   map[string]int
 	names   []string // as tensors
@@ -41,10 +42,7 @@ const postBytes = 65536
 func Prepare(m Map, options ...SendOption) (*Prepared, error) {
 	p := &Prepared{index: map[string]int{}, pins: make([]runtime.Pinner, len(m))}
 	for _, option := range options {
-		option(&p.options)
-	}
-	if err := p.options.notForCalls("a prepared map"); err != nil {
-		return nil, err
+		option.toSend(&p.options)
 	}
 	f := flats.Get().(*flat)
 	defer f.free()
@@ -140,8 +138,9 @@ func (p *Prepared) receiver() (*C.tmsg_map_t, error) {
 		if err != nil {
 			return nil, err
 		}
+		p.intoMap = C.tmsggo_into_map(p.into)
 	}
-	return C.tmsggo_into_map(p.into), nil
+	return p.intoMap, nil
 }
 
 // Begins what receives into the map; nil: into none.

@@ -276,10 +276,7 @@ func (p *Publisher) build(ctx context.Context, o *opening, m Map, options []Send
 	}
 	more := new(sendOptions)
 	for _, option := range options {
-		option(more)
-	}
-	if err := more.notForCalls("a publisher"); err != nil {
-		return nil, err
+		option.toSend(more)
 	}
 	var err error
 	o.made, err = o.flat.build(m, more.meta)

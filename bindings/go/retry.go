@@ -15,17 +15,19 @@ type Retry struct {
 	MostBackoff  time.Duration // but no longer than this: 1 s
 }
 
+// A CallOption says more about one call: WithMeta, and those that begin with
+// Call.
+type CallOption interface{ toCall(*callOptions) }
+
+type callOption func(*callOptions)
+
+func (o callOption) toCall(all *callOptions) { o(all) }
+
 type callOptions struct {
 	given
 	params C.tmsg_call_params_t
 	into   *Prepared
-}
-
-func (o *sendOptions) forCalls() *callOptions {
-	if o.call == nil {
-		o.call = new(callOptions)
-	}
-	return o.call
+	meta   Meta
 }
 
 // CallRetry makes a Call again that failed with ErrResourceExhausted,
@@ -33,37 +35,27 @@ func (o *sendOptions) forCalls() *callOptions {
 // begins a new session (DialReconnect). A call that a handler may have seen is
 // made again only if it or its method is idempotent. None is made that would
 // begin after the deadline of the context.
-func CallRetry(r Retry) SendOption {
-	return func(o *sendOptions) {
-		c := o.forCalls()
+func CallRetry(r Retry) CallOption {
+	return callOption(func(c *callOptions) {
 		c.params.field_mask |= C.TMSG_CALL_PARAM_RETRY
 		c.params.retry.attempts = c.count("CallRetry: Attempts", r.Attempts)
 		c.params.retry.first_backoff_ms = c.time("CallRetry: FirstBackoff", r.FirstBackoff)
 		c.params.retry.most_backoff_ms = c.time("CallRetry: MostBackoff", r.MostBackoff)
-	}
+	})
 }
 
 // CallIdempotent says that to run a Call twice is as once.
-func CallIdempotent() SendOption { return callFlag(C.TMSG_CALL_IDEMPOTENT) }
+func CallIdempotent() CallOption { return callFlag(C.TMSG_CALL_IDEMPOTENT) }
 
 // CallWait has a Call wait for a server that is not ready, instead of failing
 // with ErrUnavailable.
-func CallWait() SendOption { return callFlag(C.TMSG_CALL_WAIT) }
+func CallWait() CallOption { return callFlag(C.TMSG_CALL_WAIT) }
 
-func callFlag(flag C.uint32_t) SendOption {
-	return func(o *sendOptions) {
-		params := &o.forCalls().params
-		params.field_mask |= C.TMSG_CALL_PARAM_FLAGS
-		params.flags |= flag
-	}
-}
-
-// What is only for calls.
-func (o *sendOptions) notForCalls(what string) error {
-	if o.call == nil {
-		return nil
-	}
-	return fail(ErrInvalidParam, what+" takes no CallRetry, CallIdempotent, CallWait, CallBorrow or CallInto")
+func callFlag(flag C.uint32_t) CallOption {
+	return callOption(func(o *callOptions) {
+		o.params.field_mask |= C.TMSG_CALL_PARAM_FLAGS
+		o.params.flags |= flag
+	})
 }
 
 // SetRetryBudget bounds the retries of an endpoint, so that they do not add to

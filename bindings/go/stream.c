@@ -103,16 +103,16 @@ tmsggo_result_t tmsggo_stream_finish(tmsggo_stream_t *stream)
 tmsggo_received_t tmsggo_stream_recv(tmsggo_hub_t *hub, tmsggo_stream_t *stream,
                                      uint32_t spin_us, tmsggo_over_t *over)
 {
-    tmsggo_received_t received = {{TMSG_OK, NULL}, NULL};
+    tmsg_message_t *message = NULL;
     uint64_t end = 0;
     for (int more = spin_us > 0;;
          more = tmsggo_spin(hub, &end, spin_us, over)) {
         /* What comes after a read that found nothing sets it again. */
         atomic_store(&stream->readable, 0);
-        received.result = tmsggo_result(
-            tmsg_call_stream_try_recv(stream->stream, &received.message));
-        if (received.result.status != TMSG_IN_PROGRESS || !more) {
-            return received;
+        tmsggo_result_t result =
+            tmsggo_result(tmsg_call_stream_try_recv(stream->stream, &message));
+        if (result.status != TMSG_IN_PROGRESS || !more) {
+            return tmsggo_received(result, message);
         }
     }
 }

@@ -57,7 +57,7 @@ func (s *Stream) enter() bool {
 }
 
 // Stream opens a stream to a method of the peer's, whose handler sees m (nil:
-// an empty map). The options are WithMeta at most. The server is told the
+// an empty map). The option is WithMeta. The server is told the
 // deadline of ctx, which is that of the whole stream; when ctx has ended the
 // stream is given up, as by Close. Slices of m may be changed when Stream has
 // returned. The caller closes the stream.
@@ -66,14 +66,15 @@ func (s *Stream) enter() bool {
 // from Recv, Send and Wait. Fails itself with ErrInvalidParam, ErrUnsupported
 // (an older peer), ErrResourceExhausted (512 streams are open), ErrLimitExceeded,
 // ErrTimedOut, ErrCanceled, ErrPeerLost and ErrClosed.
-func (ep *Endpoint) Stream(ctx context.Context, method string, m Map, options ...SendOption) (*Stream, error) {
+func (ep *Endpoint) Stream(ctx context.Context, method string, m Map, options ...MetaOption) (*Stream, error) {
 	var o opening
-	defer o.free()
-	if err := o.build(ctx, method, m, options); err != nil {
-		return nil, err
+	var meta Meta
+	for _, option := range options {
+		meta = option.meta
 	}
-	if o.params.field_mask != 0 {
-		return nil, fail(ErrInvalidParam, "the opening of a stream takes no CallRetry, CallIdempotent, CallWait, CallBorrow or CallInto")
+	defer o.free()
+	if err := o.build(ctx, method, m, meta); err != nil {
+		return nil, err
 	}
 	if !ep.enter() {
 		return nil, errClosed
@@ -244,7 +245,7 @@ func (s *Stream) Recv(ctx context.Context) (*Message, error) {
 		case err != nil:
 			return nil, s.outcome(err)
 		case r.message != nil:
-			return newMessage(r.message, s.ep), nil
+			return newMessage(&r, s.ep), nil
 		case r.result.status == C.TMSG_OK:
 			return nil, io.EOF
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,7 +207,6 @@ func TestAStreamFailsAsItsHandlerSays(t *testing.T) {
 	}
 	for _, bad := range []func() error{
 		func() error { _, err := ep.Stream(ctx, "", nil); return err },
-		func() error { _, err := ep.Stream(ctx, "sums", nil, Acked()); return err },
 		func() error { _, err := ep.Stream(ctx, "sums", Map{"": Scalar(1)}); return err },
 		func() error { return w.HandleStream("nil", nil) },
 		func() error { return w.HandleStream("", sums) },
@@ -706,6 +706,17 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 	s.Close()
 	if words := told.String(); !strings.Contains(words, `the handler of "panics" panicked: no`) || !strings.Contains(words, "stream_test.go") {
 		t.Errorf("the log says %q", words)
+	}
+	var logged lockedBuffer
+	must(t, LogTo(slog.New(slog.NewTextHandler(&logged, nil)), slog.LevelError))
+	defer LogTo(nil, slog.LevelError)
+	if _, err := ep.Call(ctx, "panics", nil); !errors.Is(err, ErrInternal) {
+		t.Errorf("a panic: %v", err)
+	}
+	for _, part := range []string{"level=ERROR", `the handler of \"panics\" panicked: no`, "stack=", "stream_test.go", "from=tensormsg"} {
+		if !strings.Contains(logged.text(), part) {
+			t.Errorf("the logger has no %s: %s", part, logged.text())
+		}
 	}
 }
 

@@ -138,12 +138,6 @@ func TestACallIsMadeAgainUntilItsServerIsReady(t *testing.T) {
 	if _, err := ep.Call(ctx, "busy", nil, CallRetry(Retry{Attempts: -1})); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), "CallRetry: Attempts") {
 		t.Errorf("-1 attempts: %v", err)
 	}
-	if err := ep.Send(ctx, nil, CallWait()); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), "CallWait") {
-		t.Errorf("a send: %v", err)
-	}
-	if _, err := ep.Stream(ctx, "busy", nil, CallWait()); !errors.Is(err, ErrInvalidParam) {
-		t.Errorf("a stream: %v", err)
-	}
 	grid := Of([]int32{0, 1, 2, 3, 4, 5}, 2, 3)
 	if err := ep.Send(ctx, Map{"column": grid.WithStrides([]int{2}, []int{3})}, NoPack()); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "column") {
 		t.Errorf("it would have to be packed: %v", err)
@@ -191,5 +185,21 @@ func TestTheCommandIsRestartedUnderAnEndpoint(t *testing.T) {
 	back := TraceCarrier(reply.Meta())
 	if back.Get("traceparent") != meta[MetaTraceParent] || !reflect.DeepEqual(back.Keys(), []string{"traceparent"}) || len(back) != 1 {
 		t.Errorf("%v", back)
+	}
+}
+
+// The compiler refuses an option that does not fit.
+func TestOptionsFitWhatTheyAreFor(t *testing.T) {
+	var _ SendOption = WithMeta(nil)
+	var _ CallOption = WithMeta(nil)
+	for i, option := range []any{Acked(), Verified(), OnChannel(1), Unordered(), Try(), NoPack(), KeepStrides(), Lend()} {
+		if _, fits := option.(CallOption); fits {
+			t.Errorf("a call takes option %d of a send", i)
+		}
+	}
+	for i, option := range []any{CallRetry(Retry{}), CallIdempotent(), CallWait(), CallBorrow(), CallInto(nil)} {
+		if _, fits := option.(SendOption); fits {
+			t.Errorf("a send takes option %d of a call", i)
+		}
 	}
 }

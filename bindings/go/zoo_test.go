@@ -99,6 +99,7 @@ func TestEverythingGoesThereAndBackByEachLink(t *testing.T) {
 		{name: "tcp", url: "tcp://127.0.0.1:0"},
 		{name: "UCX's tcp", url: "tcp://127.0.0.1:0", keys: "TLS=tcp,self"},
 		{name: "the stream carrier", url: "tcp://127.0.0.1:0", dial: []DialOption{DialCarrier(CarrierStream)}},
+		{name: "a blob", url: "blob://127.0.0.1"},
 		{name: "tls", url: "tls://127.0.0.1:0", listen: []ListenOption{ListenTLS(farm)}, dial: []DialOption{DialTLS(camera)}},
 	} {
 		if link.name == "tls" && farm == nil {
@@ -127,7 +128,14 @@ func TestEverythingGoesThereAndBackByEachLink(t *testing.T) {
 					return ep.Send(ctx, m.Map(), Acked())
 				}()
 			}()
-			ep, err := newWorker(t, options...).Dial(ctx, l.URL(), link.dial...)
+			w := newWorker(t, options...)
+			dial := func() (*Endpoint, error) { return w.Dial(ctx, l.URL(), link.dial...) }
+			if strings.HasPrefix(link.url, "blob:") {
+				blob, err := l.Blob()
+				must(t, err)
+				dial = func() (*Endpoint, error) { return w.DialBlob(ctx, blob, link.dial...) }
+			}
+			ep, err := dial()
 			must(t, err)
 			must(t, ep.Send(ctx, want))
 			m, err := ep.Recv(ctx)
