@@ -121,16 +121,18 @@ typedef struct tmsg_call_params {
  * that map returns BUSY until then. The map itself may be destroyed at any
  * time: the release functions of its tensors tell when their memory is free.
  *
- * After a call that failed, was canceled or was destroyed, the memory may still
- * be written until then; at the latest until the connection has ended. The
- * library knows maps, not memory: it does not see that another map has the same
- * memory. A call with a second map of it may end with OK and have bytes of the
- * first reply. So use one map for it, or wait for the release functions. */
+ * After a call that failed, or that you canceled or destroyed, the library may
+ * still write the memory until then; at the latest until the connection has
+ * ended. The library knows maps, not memory: it does not see that another map
+ * has the same memory. A call with a second map of it may end with OK and have
+ * bytes of the first reply. So use one map for it, or wait for the release
+ * functions. */
 
 /* Calls `method` of the peer with `map` (NULL: an empty one) and returns at
- * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is
- * lent as to a send, until on_release, which comes before the reply, except
- * with TMSG_CALL_LEND. The map itself may be destroyed at any time.
+ * once. `method` is UTF-8, 1 to 128 bytes, and is copied. The memory of
+ * the map's tensors is lent as to a send, until on_release, which comes before
+ * the reply, except with TMSG_CALL_LEND. The map itself may be destroyed at any
+ * time.
  *
  * With call_p NULL nobody waits; on_done reports the end. Else *call_p is the
  * caller's, freed with tmsg_call_destroy(). `params` may be NULL.

@@ -100,7 +100,7 @@ enum {
  *    at publishers of this side gets the maps that are kept;
  *  - with keys, the new process has to prove the principal of the old one, else
  *    the endpoint ends with INSECURE.
- * tmsg_endpoint_on_session() tells of it.
+ * tmsg_endpoint_on_session() reports it.
  *
  * An endpoint does not come back after an orderly end, after another error than
  * these (REFUSED, INSECURE, INCOMPATIBLE, MALFORMED, ...), or before it has
@@ -572,7 +572,7 @@ typedef enum {
  * endpoint whose session is kept, breaks and comes back. The calls come in
  * order, on the thread that drives the worker, with no lock held. NEW comes
  * after the ends of what was under way, and before anything of the new session.
- * An event for which there is no memory is left out; only the log tells of it.
+ * An event for which there is no memory is left out; only the log has it.
  * The words are valid during the call. It may do what on_closed may. */
 typedef void (*tmsg_session_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                 tmsg_session_event_t event, const char *words);
@@ -624,9 +624,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * versions, and which transports carry it and why. Further keys:
  *  - "transport": which thresholds hold: shm, tcp, rdma or other
  *    (docs/reference/thresholds.md)
- *  - "bulk": whether large payloads go by a connection of their own ("stands",
- *    "dialled", "lost", or "none"; at the side that connected with the reason,
- *    if TCP carries them) or by rings of shared memory ("ring")
+ *  - "bulk": whether large payloads go by a connection of their own: "stands",
+ *    "dialled", "lost" or "none". If TCP carries the messages, "none" has the
+ *    reason at the side that connected. "ring": they go by shared memory
  *  - "bulk_connections": how many such connections there are
  *  - "fastbox": whether small messages go past UCX: "stands", "offered", or
  *    "none" and perhaps why

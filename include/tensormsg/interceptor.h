@@ -156,7 +156,7 @@ TMSG_API tmsg_status_t tmsg_intercepted_set_string(tmsg_intercepted_t *call,
                                                    const char *text);
 
 /* In `begin`: finds a key, first in what outer interceptors have given, then in
- * the application's map. What *value_p points to is valid until the hook
+ * the application's map. *value_p is valid until the hook
  * returns.
  * Errors:
  *   NOT_FOUND - there is no such key

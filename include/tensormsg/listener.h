@@ -58,7 +58,7 @@ typedef struct tmsg_listener_params {
                                     * connection that makes no progress makes
                                     * way: it is refused with BUSY, and dialling
                                     * endpoints of this library dial again.
-                                    * First goes one that has not said its hello
+                                    * First goes a connection without a hello
                                     * 10 ms after it came (50 ms, if such ones
                                     * hold at most a quarter of the places).
                                     * Next goes one that has said nothing for 50

@@ -92,10 +92,8 @@ TMSG_API tmsg_status_t tmsg_map_add_array(tmsg_map_t *map, const char *name,
 /* Returns the number of tensors; 0 if map is NULL. */
 TMSG_API size_t tmsg_map_size(const tmsg_map_t *map);
 
-/* Gives the tensor at `index`, in insertion order. What *name_p and *tensor_p
- * point to belongs to the map and lives until the map next changes. Either may
- * be NULL.
- * Errors:
+/* Gives the tensor at `index`, in insertion order. *name_p and *tensor_p belong
+ * to the map, and live until the map next changes. Either may be NULL. Errors:
  *   NOT_FOUND - the index is out of range
  *   INVALID_PARAM - map is NULL */
 TMSG_API tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,

@@ -75,8 +75,8 @@ TMSG_API tmsg_status_t tmsg_map_set_string(tmsg_map_t *map, const char *key,
 TMSG_API tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
                                           const void *data, size_t bytes);
 
-/* Finds a value. What *value_p points to belongs to the map and lives until the
- * map next changes, also under another key. Here and below an output may be
+/* Finds a value. The memory of *value_p belongs to the map and lives until
+ * the map next changes, also under another key. Here and below an output may be
  * NULL, to ask whether there is such a key.
  * Errors:
  *   NOT_FOUND - there is no such key

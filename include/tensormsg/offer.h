@@ -42,9 +42,9 @@ enum {
 };
 
 /* Names an offer to peers. The application carries the bytes to them by any
- * means. Whoever has them and a connection to the owner may fetch, unless the
- * offer is for some principals only. A key names one map for ever: an owner
- * that was started again makes other keys. */
+ * means. A peer with the key and a connection to the owner may fetch, unless
+ * the offer is for some principals only. A key always names the same map: an
+ * owner that was started again makes other keys. */
 typedef struct tmsg_offer_key {
     uint8_t bytes[TMSG_OFFER_KEY_BYTES];
 } tmsg_offer_key_t;

@@ -35,7 +35,7 @@ extern "C" {
  * use that worker (worker.h). See docs/reference/publish.md. */
 typedef struct tmsg_publisher tmsg_publisher_t;
 
-/* What happens to a subscriber for which too much waits. */
+/* The end of messages, if too many wait for a subscriber. */
 typedef enum {
     TMSG_SLOW_DROP_OLDEST = 0, /* the oldest waiting messages are dropped */
     TMSG_SLOW_DROP_NEWEST = 1, /* the message just published is dropped */
@@ -103,8 +103,8 @@ typedef struct tmsg_publisher_params {
      * default. on_peer is called once for each subscriber, when it is
      * connected. on_lost is called when such a subscriber has left. It gets the
      * status and error of the endpoint, or OK if tmsg_publisher_remove() or
-     * tmsg_publisher_close() took it out. Neither is called after
-     * tmsg_publisher_destroy(). */
+     * tmsg_publisher_close() took it out. After tmsg_publisher_destroy() both
+     * are no longer called. */
     tmsg_peer_fn on_peer;
     tmsg_closed_fn on_lost;
     void *on_peer_arg; /* passed to both; set with them */
@@ -212,7 +212,7 @@ TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
  *    it refused
  *  - "dropped_for": how many were dropped for which reason: "messages",
  *    "bytes", "age" (the bounds), "timeout" (of the publication), "left" (the
- *    subscriber) and "memory" (there was none)
+ *    subscriber) and "memory" (a lack of it)
  *  - "blocked": how often publishing waited
  *  - "lent", "not_lent": messages with TMSG_SEND_LEND; "why_not_lent", if the
  *    last one was not

@@ -48,8 +48,8 @@ typedef enum {
     TMSG_HEALTH_NOT_SERVING = 2, /* the application says so */
     TMSG_HEALTH_DRAINING = 3,    /* it takes no further calls */
     TMSG_HEALTH_NOT_FOUND = 4,   /* there is no such method */
-    TMSG_HEALTH_STALLED = 5      /* it takes calls, but for a second some have
-                                  * waited and none of their method has begun,
+    TMSG_HEALTH_STALLED = 5      /* it takes calls. Some have waited for a
+                                  * second while none of their method has begun,
                                   * or there was no memory for what comes */
 } tmsg_health_t;
 
@@ -97,7 +97,7 @@ typedef struct tmsg_methods tmsg_methods_t;
 /* One method. The texts live as long as the list. */
 typedef struct tmsg_method_info {
     const char *name;        /* 1 to 128 bytes of UTF-8 */
-    const char *description; /* "" where there is none */
+    const char *description; /* "" if it has no description */
     const char *signature; /* as docs/reference/signatures.md; NULL: any map */
     uint32_t concurrency;  /* calls that may run at once; 0: not told */
     uint32_t queue;        /* further calls that may wait; 0: not told */

@@ -59,15 +59,15 @@ TMSG_API tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
  * now on. It harms no other operation.
  *
  * A send that still waits (for the connection, for credit, for its turn) ends
- * with CANCELED, and nothing of it was sent. A send that has begun is over as
- * well, for this side and for the peer. The peer is told, drops what it has not
- * handed to its application, and calls its on_refused. UCX, however, cannot
- * release memory early. While it may still read tensors that the map borrows,
- * the status is CANCEL_PENDING, and they must stay unchanged. The status
- * becomes CANCELED when no byte of them can be read any more: usually after one
- * round trip; if the peer has stopped, when the connection has ended. Then
- * on_release (endpoint.h) runs, and after it on_done. A send whose tensors the
- * library holds does not wait so: copied tensors, tensors with a release
+ * with CANCELED, and was not sent, not even in part. A send that has begun is
+ * over as well, for this side and for the peer. The peer is told, drops what it
+ * has not handed to its application, and calls its on_refused. UCX, however,
+ * cannot release memory early. While it may still read tensors that the map
+ * borrows, the status is CANCEL_PENDING, and they must stay unchanged. The
+ * status becomes CANCELED when no byte of them can be read any more: usually
+ * after one round trip; if the peer has stopped, when the connection has ended.
+ * Then on_release (endpoint.h) runs, and after it on_done. A send whose tensors
+ * the library holds does not wait so: copied tensors, tensors with a release
  * function, those of a message.
  *
  * CANCELED does not mean that the peer did not get the message: its application

@@ -39,8 +39,8 @@ extern "C" {
  *
  * The child of a fork() shares the blocks of its parent, for writing too: the
  * parent and its peers see what it writes there. The child must not write to
- * them, and cannot lend them. It may free them, which frees nothing of the
- * parent. */
+ * them, and cannot lend them. It may free them, which
+ * does not free them in the parent. */
 
 enum { TMSG_SHAREABLE_PARAM_DEVICE = 1 << 0 };
 

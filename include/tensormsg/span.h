@@ -32,8 +32,9 @@ extern "C" {
 enum {
     TMSG_TRACE_ID_BYTES = 16,
     TMSG_SPAN_ID_BYTES = 8,
-    TMSG_TRACE_PARENT_TEXT = 55, /* characters of a traceparent of ours */
-    TMSG_TRACE_STATE_MOST = 512  /* of a tracestate */
+    TMSG_TRACE_PARENT_TEXT =
+        55, /* characters of a traceparent of this library */
+    TMSG_TRACE_STATE_MOST = 512 /* of a tracestate */
 };
 
 enum { TMSG_TRACE_SAMPLED = 1 << 0 /* its spans are recorded */ };

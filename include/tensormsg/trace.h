@@ -39,8 +39,8 @@ typedef enum {
 
 typedef struct tmsg_trace_event {
     uint32_t step;       /* tmsg_trace_step_t; later versions may have more */
-    int32_t status;      /* tmsg_status_t; OK but for an ACKED that refuses,
-                          * FAILED and REFUSED */
+    int32_t status;      /* tmsg_status_t; OK except for FAILED, REFUSED, and an
+                            ACKED that refuses */
     uint64_t time_ns;    /* of CLOCK_MONOTONIC */
     uint64_t bytes;      /* of the payload; 0 while QUEUED, and without
                           * fragments (docs/understand/paths.md) when ARRIVED */

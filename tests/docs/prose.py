@@ -2,9 +2,8 @@
 """The prose of the documents and of the public headers, measured.
 
 prose.py FILE...     each fault of these files, as FILE:LINE
-prose.py             the test: each fault that no list beside this file allows
+prose.py             the test: each fault that allowed.txt does not allow
 prose.py --counts    how many faults each file has
-prose.py --shrink    takes out of still_bad.txt what has been mended
 
 A fault is a sentence of more than 32 words, a phrase of phrases.txt, or a
 sentence with three passive verbs or more. A sentence ends at a full stop, a
@@ -195,7 +194,6 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--counts", action="store_true")
-    parser.add_argument("--shrink", action="store_true")
     args = parser.parse_args()
     files = [file.resolve() for file in args.files] or sorted(
         {file for pattern in FILES for file in ROOT.glob(pattern)})
@@ -208,22 +206,11 @@ def main():
                 (fault.path, fault.kind) for fault in found).items()):
             print(f"{count:5} {kind:8} {path.relative_to(ROOT)}")
         return 0
-    if args.shrink:
-        file = HERE / "still_bad.txt"
-        text = file.read_text("utf-8").split("\n")
-        file.write_text("\n".join(line for line in text if line in names
-                                  or not line or line[0] == "#"), "utf-8")
-        return 0
     stays = allowed()
     if not args.files:
-        still_bad = set(lines_of("still_bad.txt"))
         for gone in [line for line in stays if line not in names]:
             print(f"allowed.txt: no such sentence any more: {gone}")
             stays["failed"] = ""
-        mended = len(still_bad - names)
-        if mended:
-            print(f"{mended} of still_bad.txt are mended: --shrink drops them")
-        found = [fault for fault in found if name(fault) not in still_bad]
     found = [fault for fault in found if name(fault) not in stays]
     for fault in found:
         print(shown(fault))
