@@ -158,7 +158,7 @@ void tmsg_map_recycle_laid(tmsg_map_t *map, tmsg_release_fn recycle,
 
 bool tmsg_map_unrecycle(tmsg_map_t *map)
 {
-    if (!tmsg_map_is_idle(map)) {
+    if (!map->laid || !tmsg_map_is_idle(map)) {
         return false;
     }
     map->recycle = NULL;

@@ -269,8 +269,9 @@ tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors);
  * Counting references does not change the map. Thread-safe. */
 void tmsg_map_hold(const tmsg_map_t *map);
 
-/* Takes tmsg_map_recycle() back if nobody but the owner has the map, which then
- * ends like others. False: somebody else has it. */
+/* Takes tmsg_map_recycle_laid() back if nobody but the owner has the map, which
+ * then ends like others. False: somebody else has it, or its tensors have been
+ * placed elsewhere since. */
 bool tmsg_map_unrecycle(tmsg_map_t *map);
 
 /* Returns whether nobody but the owner has the map. */

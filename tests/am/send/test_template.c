@@ -561,6 +561,58 @@ Test(template, received_into_a_map_after_it_came)
     pair_close(&pair);
 }
 
+static void receive_in_callback(void *arg, tmsg_status_t status,
+                                const char *error)
+{
+    receiving_t *into = arg;
+
+    (void)error;
+    must(status);
+    into->status =
+        tmsg_endpoint_recv_into(into->pair->to_b, into->map, 0, &into->message);
+    if (into->status == TMSG_OK) {
+        tmsg_message_destroy(into->message);
+    }
+}
+
+static bool has_been_called(void *arg)
+{
+    return ((const receiving_t *)arg)->status != TMSG_IN_PROGRESS;
+}
+
+/* The same in a callback, where the worker takes records back at once. */
+Test(template, received_into_a_map_by_a_callback)
+{
+    pair_t pair;
+    tmsg_map_t *target = make(0, BYTES);
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    warm_up(&pair, BYTES);
+    for (uint64_t i = 0; i < 30; i++) {
+        receiving_t into = {
+            .pair = &pair, .map = target, .status = TMSG_IN_PROGRESS};
+        const tmsg_send_params_t params = {.field_mask =
+                                               TMSG_SEND_PARAM_ON_DONE,
+                                           .on_done = receive_in_callback,
+                                           .on_done_arg = &into};
+        tmsg_map_t *map = make(i, BYTES);
+
+        must(tmsg_endpoint_send(pair.to_a, map, NULL, NULL));
+        pair_await(&pair, has_ready, &pair, "a message");
+        must(tmsg_endpoint_send(pair.to_b, map, &params, NULL));
+        tmsg_map_destroy(map);
+        pair_await(&pair, has_been_called, &into, "the callback");
+        must(into.status);
+        check(&pair, &pair.b, i, BYTES);
+        check_map(i, BYTES, target);
+        pass(&pair, i + 1000, BYTES);
+        check_map(i, BYTES, target);
+    }
+    must(tmsg_map_clear(target));
+    tmsg_map_destroy(target);
+    pair_close(&pair);
+}
+
 /* From b to a, into a map. Only the receive drives a: the map is posted when
  * the message comes. */
 static void pass_into(pair_t *pair, const tmsg_map_t *sent,
