@@ -707,7 +707,7 @@ Test(template, received_into_maps_of_other_layouts)
         y[0] = -i;
         pass_into(&pair, sent, &wrong);
         must_be(wrong.status, TMSG_ERR_INVALID_PARAM);
-        must_say(tmsg_error_message(), "tensor 'y': int32[4] came");
+        must_say(tmsg_error_message(), "tensor 'y': the message has int32[4]");
         into.pair = &pair;
         must_true(receiving_has_ended(&into));
         must(into.status);
