@@ -94,22 +94,23 @@ static const lie_t lies[] = {
     LIE("charged too much", ENDS("beyond the window"),
         SAY(a_map, {SAID_FLAGS, TMSG_HEADER_READ | TMSG_HEADER_CHARGED},
             {SAID_PAYLOAD, -1})),
-    LIE("a byte too few", ENDS("that cannot be"),
+    LIE("a byte too few", ENDS("an impossible payload to read"),
         SAY(a_map, {ADD(SENT_PAYLOAD), -1})),
-    LIE("a byte too many", ENDS("that cannot be"),
+    LIE("a byte too many", ENDS("an impossible payload to read"),
         SAY(a_map, {ADD(SENT_PAYLOAD), 1})),
-    LIE("no address", ENDS("that cannot be"), SAY(a_map, {SENT_PAYLOAD, 0})),
+    LIE("no address", ENDS("an impossible payload to read"),
+        SAY(a_map, {SENT_PAYLOAD, 0})),
     LIE("a place in a device's memory", ENDS("that is not there"),
         SAY(a_map, {SENT_PAYLOAD, 24})),
-    LIE("an empty payload", ENDS("that cannot be"),
+    LIE("an empty payload", ENDS("an impossible payload to read"),
         SAY(a_map, {SAID_PAYLOAD, 0})),
-    LIE("by rendezvous", ENDS("that cannot be"),
+    LIE("by rendezvous", ENDS("an impossible payload to read"),
         SAY(a_map, {SENT_BY, BY_RENDEZVOUS})),
     LIE("a call on a channel of messages", ENDS("a call on a channel"),
         SAY(a_map, {SAID_KIND, TMSG_KIND_CALL})),
-    LIE("an offer of a device's memory that is none", ENDS("that is none"),
-        SAY(a_frame, {SENT_PAYLOAD, 101})),
-    LIE("an offer with number 0", ENDS("that is none"),
+    LIE("an offer of a device's memory with a byte too few",
+        ENDS("a malformed offer"), SAY(a_frame, {SENT_PAYLOAD, 101})),
+    LIE("an offer with number 0", ENDS("a malformed frame"),
         SAY(a_frame, {SAID_ADDRESS, 0})),
     LIE("an answer about a device's memory", ENDS("that was not offered"),
         SAY(a_frame, {SAID_ADDRESS, 0x101}, {SENT_PAYLOAD, 5})),
@@ -130,11 +131,12 @@ static const lie_t fragments[] = {
         SAY_NTH(a_fragment, 1, {SAID_ADDRESS, INT64_MIN})),
     LIE("a fragment twice", ENDS("came twice"), SAY(a_head),
         SAY_NTH(a_fragment, 0), SAY_NTH(a_fragment, 0)),
-    LIE("a fragment with a byte too few", ENDS("that cannot be"), SAY(a_head),
-        SAY_NTH(a_fragment, 0),
+    LIE("a fragment with a byte too few", ENDS("an impossible payload to read"),
+        SAY(a_head), SAY_NTH(a_fragment, 0),
         SAY_NTH(a_fragment, 1, {ADD(SENT_PAYLOAD), -1})),
-    LIE("a fragment without address", ENDS("that cannot be"), SAY(a_head),
-        SAY_NTH(a_fragment, 0), SAY_NTH(a_fragment, 1, {SENT_PAYLOAD, 0})),
+    LIE("a fragment without address", ENDS("an impossible payload to read"),
+        SAY(a_head), SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1, {SENT_PAYLOAD, 0})),
 };
 
 static void await_reading(pair_t *pair)
@@ -156,8 +158,8 @@ Test(cma_lies, fragments) { tell_lies(&reading, fragments, COUNT(fragments)); }
 static void unasked(link_t link)
 {
     const telling_t telling = {.link = link};
-    const lie_t lie =
-        LIE("a payload to read", ENDS("that cannot be"), SAY(a_map));
+    const lie_t lie = LIE("a payload to read",
+                          ENDS("an impossible payload to read"), SAY(a_map));
 
     without_reading();
     tell_lies(&telling, &lie, 1);

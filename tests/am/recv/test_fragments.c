@@ -724,7 +724,7 @@ Test(fragments, are_needed_for_other_memory)
     pair.to_a->peer_hello.fragments = 0;
     must_be(tmsg_endpoint_send(pair.to_a, map, NULL, NULL),
             TMSG_ERR_UNSUPPORTED);
-    must_say(tmsg_error_message(), "memory alone");
+    must_say(tmsg_error_message(), "only tensors in host memory");
     tmsg_map_destroy(map);
     pair_close(&pair);
 }

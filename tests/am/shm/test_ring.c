@@ -661,7 +661,8 @@ Test(ring, a_frame_that_offers_nothing_ends_the_connection)
         must(tmsg_link_ops.put_fd(pair.to_b, TMSG_FRAME_RING, frame,
                                   rows[i].bytes, 0));
         cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
-        must_say(tmsg_endpoint_error(pair.to_a), "an offer of shared memory");
+        must_say(tmsg_endpoint_error(pair.to_a),
+                 "a malformed offer of shared memory");
         pair_drop(&pair);
         must_be_closed(before);
     }

@@ -373,7 +373,7 @@ Test(own_process, a_blob_outlives_its_worker)
     side_close(&a);
     must_be(tmsg_endpoint_connect_blob(b.worker, blob, bytes, NULL, &endpoint),
             TMSG_ERR_PEER_LOST);
-    must_say(tmsg_error_message(), "gone");
+    must_say(tmsg_error_message(), "was destroyed");
     must_true(endpoint == NULL);
     side_close(&b);
     free(blob);
