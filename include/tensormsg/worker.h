@@ -233,7 +233,7 @@ typedef struct tmsg_worker_params {
  * On TMSG_OK the caller frees *worker_p with tmsg_worker_destroy().
  *
  * This call opens no network port: the first listener or endpoint does. It
- * opens opens UCX, which runs a thread of its own ("async") from then on.
+ * opens UCX, which runs a thread of its own ("async") from then on.
  * Errors: with `context` NULL those of tmsg_context_create(), and:
  *   INVALID_PARAM - an unknown bit or flag, or a field that is out of range
  *   NO_MEMORY
