@@ -40,7 +40,7 @@ func TestTheCommandReceivesFromGoAndSendsToGo(t *testing.T) {
 	must(t, err)
 	sent := []float32{1, 2, 3, 4, 5, 6}
 	must(t, ep.Send(ctx, Map{"image": Of(sent, 2, 3), "flags": Of([]bool{true, false}), "none": Of([]int16{}, 0)},
-		WithMeta(Meta{"tensormsg.file.name": "a.safetensors", "tensormsg.file.format": "safetensors"}), Acked()))
+		WithMeta(Meta{MetaFileName: "a.safetensors", MetaFileFormat: "safetensors"}), Acked()))
 	must(t, ep.Close(ctx))
 	must(t, recv.Wait())
 
@@ -56,7 +56,7 @@ func TestTheCommandReceivesFromGoAndSendsToGo(t *testing.T) {
 	}
 	offer, err := ep.Recv(ctx)
 	must(t, err)
-	if name := offer.Meta()["tensormsg.file.name"]; name != "a.safetensors" {
+	if name := offer.Meta()[MetaFileName]; name != "a.safetensors" {
 		t.Errorf("%v was offered", name)
 	}
 	offer.Close()

@@ -196,17 +196,18 @@ func (m *Message) Meta() Meta {
 		if meta == nil {
 			meta = Meta{}
 		}
+		name := metaName(C.GoString(key))
 		switch v._type {
 		case C.TMSG_META_TYPE_BOOL:
-			meta[C.GoString(key)] = v.boolean != 0
+			meta[name] = v.boolean != 0
 		case C.TMSG_META_TYPE_I64:
-			meta[C.GoString(key)] = int64(v.i64)
+			meta[name] = int64(v.i64)
 		case C.TMSG_META_TYPE_F64:
-			meta[C.GoString(key)] = float64(v.f64)
+			meta[name] = float64(v.f64)
 		case C.TMSG_META_TYPE_STRING:
-			meta[C.GoString(key)] = string(unsafe.Slice((*byte)(unsafe.Pointer(v.data)), v.bytes))
+			meta[name] = string(unsafe.Slice((*byte)(unsafe.Pointer(v.data)), v.bytes))
 		case C.TMSG_META_TYPE_BYTES:
-			meta[C.GoString(key)] = append([]byte{}, unsafe.Slice((*byte)(unsafe.Pointer(v.data)), v.bytes)...)
+			meta[name] = append([]byte{}, unsafe.Slice((*byte)(unsafe.Pointer(v.data)), v.bytes)...)
 		}
 	}
 	runtime.KeepAlive(m)

@@ -241,7 +241,7 @@ func (t Tensor) inOrder() bool {
 }
 
 // A Meta is what travels beside the tensors: values of bool, int64 (or int),
-// float64, string and []byte.
+// float64, string and []byte. Some keys have a meaning: MetaFrame and others.
 type Meta map[string]any
 
 // A map as C takes it: no pointer of Go's in it. What the tensors point to is
@@ -361,7 +361,7 @@ func (f *flat) build(m Map, meta Meta) (*C.tmsg_map_t, error) {
 		return nil, err
 	}
 	for _, key := range sorted(meta) {
-		if err := f.addMeta(key, meta[key]); err != nil {
+		if err := f.addMeta(metaKey(key), meta[key]); err != nil {
 			return nil, err
 		}
 	}
