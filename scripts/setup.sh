@@ -200,6 +200,7 @@ install_go()
     echo "install $2       $3"
     rm -rf "$2"
     mkdir -p build
+    [ -x build/venv/bin/python ] || python3 -m venv build/venv
     build/venv/bin/python -m pip --disable-pip-version-check -q install \
         --no-deps --target "$2" -r "$1" &&
         cp "$1" "$2/requirements.txt"

@@ -53,10 +53,10 @@ Test(domain, that_lacks_a_function_is_refused)
     WITHOUT(copy_in, "copy_in()");
     WITHOUT(copy_out, "copy_out()");
     WITHOUT(copy_within, "copy_within()");
-    WITHOUT(event_record, "events");
-    WITHOUT(event_query, "events");
-    WITHOUT(event_wait, "events");
-    WITHOUT(event_free, "events");
+    WITHOUT(event_record, "event functions");
+    WITHOUT(event_query, "event functions");
+    WITHOUT(event_wait, "event functions");
+    WITHOUT(event_free, "event functions");
     table = accelerator;
     table.event_record = NULL;
     table.event_query = NULL;
