@@ -242,7 +242,7 @@ void tmsg_message_delivered(tmsg_message_t *message)
 static bool end_by_template(tmsg_message_t *message)
 {
     if (message->by_template == 0 || message->state != TMSG_RX_DELIVERED ||
-        message->aborted || message->discarded ||
+        message->aborted || message->discarded || message->posted != NULL ||
         !tmsg_budget_is_inside(message->budget) ||
         !tmsg_map_unrecycle(message->map)) {
         return false;

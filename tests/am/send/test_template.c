@@ -9,6 +9,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/schemas.h"
+#include "core/map.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
@@ -580,12 +581,16 @@ static bool has_been_called(void *arg)
     return ((const receiving_t *)arg)->status != TMSG_IN_PROGRESS;
 }
 
-/* The same in a callback, where the worker takes records back at once. */
-Test(template, received_into_a_map_by_a_callback)
+/* The same in a callback, where the worker takes records back at once. A map
+ * without tensors takes none. */
+static void receive_by_callbacks(size_t bytes)
 {
     pair_t pair;
-    tmsg_map_t *target = make(0, BYTES);
+    tmsg_map_t *target = make(0, bytes);
 
+    if (bytes == 0) {
+        must(tmsg_map_clear(target));
+    }
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     warm_up(&pair, BYTES);
     for (uint64_t i = 0; i < 30; i++) {
@@ -603,14 +608,22 @@ Test(template, received_into_a_map_by_a_callback)
         tmsg_map_destroy(map);
         pair_await(&pair, has_been_called, &into, "the callback");
         must(into.status);
+        must_true(tmsg_map_is_idle(target));
         check(&pair, &pair.b, i, BYTES);
-        check_map(i, BYTES, target);
         pass(&pair, i + 1000, BYTES);
-        check_map(i, BYTES, target);
+        if (bytes > 0) {
+            check_map(i, bytes, target);
+        }
     }
     must(tmsg_map_clear(target));
     tmsg_map_destroy(target);
     pair_close(&pair);
+}
+
+Test(template, received_into_a_map_by_a_callback)
+{
+    receive_by_callbacks(BYTES);
+    receive_by_callbacks(0);
 }
 
 /* From b to a, into a map. Only the receive drives a: the map is posted when
