@@ -284,7 +284,8 @@ static tmsg_status_t read_params_of_send(const tmsg_send_params_t *params,
     copy_params(params, send);
     if (send->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "send: unknown flags 0x%x", send->flags);
+                              "send: unknown flags 0x%x",
+                              send->flags & ~FLAGS_KNOWN);
     }
     if (send->policy != TMSG_POLICY_HOST_FALLBACK &&
         send->policy != TMSG_POLICY_STRICT) {

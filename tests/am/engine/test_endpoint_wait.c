@@ -164,6 +164,11 @@ Test(endpoint_wait, a_send_refuses_what_it_cannot_do)
     must_be(tmsg_endpoint_send_wait(scene.pair.to_a, map, &params, 1000),
             TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), "unknown field_mask bits");
+    params.field_mask = TMSG_SEND_PARAM_FLAGS;
+    params.flags = 1u << 31;
+    must_be(tmsg_endpoint_send_wait(scene.pair.to_a, map, &params, 1000),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "unknown flags 0x80000000");
     must_be(tmsg_endpoint_send_wait(scene.pair.to_a, map, NULL, 0),
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_endpoint_send_wait(scene.pair.to_a, NULL, NULL, -1),
