@@ -6,6 +6,7 @@
 #include <tensormsg/map.h>
 
 #include "core/error.h"
+#include "core/tensor.h"
 
 /* Reads the dtype that the caller names for tensor `name`. */
 static tmsg_status_t read_dtype(const char *name, const char *dtype,
@@ -39,13 +40,6 @@ tmsg_status_t tmsg_map_add_array(tmsg_map_t *map, const char *name, void *data,
     return status == TMSG_OK ? tmsg_map_add(map, name, &tensor, NULL) : status;
 }
 
-static bool has_dtype(const tmsg_tensor_t *tensor, tmsg_dtype_t dtype)
-{
-    return tensor->dtype.code == dtype.code &&
-           tensor->dtype.bits == dtype.bits &&
-           tensor->dtype.lanes == dtype.lanes;
-}
-
 /* Checks that a tensor is what C code reads as an array of the dtype. */
 static tmsg_status_t check_array(const char *name, const tmsg_tensor_t *tensor,
                                  tmsg_dtype_t dtype, int32_t ndim)
@@ -54,7 +48,7 @@ static tmsg_status_t check_array(const char *name, const tmsg_tensor_t *tensor,
     char has[TMSG_DTYPE_NAME_MAX], wanted[TMSG_DTYPE_NAME_MAX];
     char device[TMSG_DEVICE_NAME_MAX];
 
-    if (!has_dtype(tensor, dtype) || tensor->ndim != ndim) {
+    if (!tmsg_dtype_is(tensor->dtype, dtype) || tensor->ndim != ndim) {
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM,
             "tensor '%s': it has dtype %s and ndim %d, not %s and %d",

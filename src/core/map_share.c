@@ -55,8 +55,7 @@ static bool is_like(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
     const tmsg_tensor_t *s = &a->tensor, *t = &b->tensor;
 
     return a->name_bytes == b->name_bytes && s->ndim == t->ndim &&
-           s->dtype.code == t->dtype.code && s->dtype.bits == t->dtype.bits &&
-           s->dtype.lanes == t->dtype.lanes &&
+           tmsg_dtype_is(s->dtype, t->dtype) &&
            tmsg_device_is(s->device, t->device) &&
            memcmp(a->name, b->name, a->name_bytes) == 0 &&
            same_extents(s->shape, t->shape, s->ndim) &&

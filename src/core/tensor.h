@@ -9,6 +9,11 @@
 
 #define TMSG_NDIM_MAX 64
 
+static inline bool tmsg_dtype_is(tmsg_dtype_t a, tmsg_dtype_t b)
+{
+    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
 /* These two check a descriptor as tmsg_tensor_check() does:
  * tmsg_tensor_check_data() with its data, tmsg_tensor_check_shape() without.
  * *bytes_p gets the bytes that the elements take packed. */

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/map.h"
+#include "core/tensor.h"
 #include "rpc/signature.h"
 
 #define UNBOUND INT64_C(-1)
@@ -105,11 +106,6 @@ static bool extent_fits(bound_t *bound, const tmsg_want_tensor_t *want,
     return bound->values[symbol] == extent;
 }
 
-static bool same_dtype(tmsg_dtype_t a, tmsg_dtype_t b)
-{
-    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
-
 static tmsg_status_t check_tensor(bound_t *bound,
                                   const tmsg_want_tensor_t *want,
                                   const tmsg_tensor_t *tensor)
@@ -117,7 +113,7 @@ static tmsg_status_t check_tensor(bound_t *bound,
     int32_t named = want->extent_count - (want->rest >= 0);
     int32_t more = tensor->ndim - named; /* dimensions that "..." stands for */
 
-    if ((!want->any_dtype && !same_dtype(want->dtype, tensor->dtype)) ||
+    if ((!want->any_dtype && !tmsg_dtype_is(want->dtype, tensor->dtype)) ||
         more < 0 || (more > 0 && want->rest < 0)) {
         return mismatch_error(bound, want, tensor, -1);
     }

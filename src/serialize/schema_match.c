@@ -33,8 +33,7 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
     const tmsg_tensor_t *a = &kept->tensor, *b = &entry->tensor;
 
     return kept->name_bytes == entry->name_bytes && a->ndim == b->ndim &&
-           a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits &&
-           a->dtype.lanes == b->dtype.lanes &&
+           tmsg_dtype_is(a->dtype, b->dtype) &&
            tmsg_device_is(a->device, b->device) &&
            memcmp(kept->name, entry->name, kept->name_bytes) == 0 &&
            same_strides(a, b) &&

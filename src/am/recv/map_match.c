@@ -133,8 +133,7 @@ static bool is_loose(const tmsg_tensor_t *tensor)
 
 static bool same_kind(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
 {
-    return a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits &&
-           a->dtype.lanes == b->dtype.lanes && a->ndim == b->ndim &&
+    return tmsg_dtype_is(a->dtype, b->dtype) && a->ndim == b->ndim &&
            (a->ndim == 0 || memcmp(a->shape, b->shape,
                                    (size_t)a->ndim * sizeof(*a->shape)) == 0);
 }
