@@ -13,9 +13,9 @@ static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
 
-/* Makes a text the message. `length` is the length that it was to have. Who
- * polls gets the same text all the time: what is shown of a message is that
- * message. */
+/* Makes a text the message. `length` is the length that it was to have. A
+ * caller that polls sets one text again and again: equal to the message, it
+ * needs no further change. */
 static void set_message(char *text, size_t length)
 {
     if (length < TMSG_ERROR_BYTES && strcmp(text, message) == 0) {

@@ -323,7 +323,8 @@ static tmsg_status_t check_postable(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
-    if (tmsg_map_is_apart(map)) { /* all of this was looked for before */
+    /* Only this function has that checked, after all else. */
+    if (tmsg_map_is_apart(map)) {
         return TMSG_OK;
     }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {

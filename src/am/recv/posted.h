@@ -59,9 +59,9 @@ bool tmsg_posted_is_settled(const tmsg_endpoint_t *endpoint);
  * receive up. Device memory is written whatever its streams hold. The lock is
  * let go while the message is copied. A message that is not `wanted` may end
  * here, and *message_p stays as it is. *spent_p is a map to let go of. Errors:
- * those of tmsg_endpoint_recv_into(); there may be a
- * *message_p all the same, which is the caller's to destroy. CANCEL_PENDING: a
- * message is under way into the map, which stays posted. */
+ * those of tmsg_endpoint_recv_into(); there may be a *message_p all the same,
+ * which is the caller's to destroy. CANCEL_PENDING: a message is under way into
+ * the map, which stays posted. */
 tmsg_status_t tmsg_posted_settle(tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, tmsg_status_t status,
                                  bool wanted, tmsg_message_t **message_p,
