@@ -183,7 +183,8 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment,
     }
     if (!is_memory_for_good(segment->fd, segment->bytes)) {
         return tmsg_error_set(TMSG_ERR_IO,
-                              "what the peer offers is not such memory");
+                              "the peer's file is not sealed memory of the "
+                              "length that it offered");
     }
     if (!has_mark(segment->fd, offer->mark)) {
         return tmsg_error_set(
