@@ -176,12 +176,8 @@ void SendOp::compute(holoscan::InputContext &input, holoscan::OutputContext &,
 /* What waits to be sent goes first, if there is a peer. */
 void SendOp::stop()
 {
-    tmsg_request_t *closed;
-
-    if (endpoint_ != nullptr && tmsg_endpoint_status(endpoint_) == TMSG_OK &&
-        tmsg_endpoint_close(endpoint_, &closed) == TMSG_OK) {
-        tmsg_request_wait(closed, close_ms);
-        tmsg_request_destroy(closed);
+    if (endpoint_ != nullptr && tmsg_endpoint_status(endpoint_) == TMSG_OK) {
+        tmsg_endpoint_close_wait(endpoint_, close_ms);
     }
     endpoint_ = nullptr;
     worker_.reset();
