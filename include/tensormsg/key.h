@@ -83,6 +83,7 @@ TMSG_API tmsg_status_t tmsg_keyring_add(tmsg_keyring_t *keyring,
 
 /* Removes all keys of a principal.
  * Errors:
+ *   INVALID_PARAM - the principal's name
  *   NOT_FOUND - it has none */
 TMSG_API tmsg_status_t tmsg_keyring_remove(tmsg_keyring_t *keyring,
                                            const char *principal);

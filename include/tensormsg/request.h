@@ -45,7 +45,8 @@ TMSG_API tmsg_status_t tmsg_request_test(const tmsg_request_t *request);
  * lent to it is not free yet.
  * Errors: all that the operation may end with, and:
  *   TIMED_OUT - the operation goes on
- *   WOULD_BLOCK - in a callback of that worker */
+ *   WOULD_BLOCK - in a callback of that worker
+ *   CLOSED - another thread destroys the worker */
 TMSG_API tmsg_status_t tmsg_request_wait(tmsg_request_t *request,
                                          int timeout_ms);
 

@@ -319,7 +319,8 @@ TMSG_API int tmsg_worker_starves(tmsg_worker_t *worker);
 /* Drives the worker until something has been handled or timeout_ms has passed
  * (0: looks once; -1: no limit). Errors:
  *   TIMED_OUT
- *   WOULD_BLOCK - in a callback */
+ *   WOULD_BLOCK - in a callback
+ *   CLOSED - another thread destroys the worker */
 TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
 
 /* Describes the worker as a JSON object. It has the numbers of endpoints that
@@ -375,7 +376,8 @@ TMSG_API tmsg_status_t tmsg_worker_overview(tmsg_worker_t *worker,
  * with tmsg_message_destroy(). Errors:
  *   TIMED_OUT
  *   INVALID_PARAM - the worker has a handler
- *   WOULD_BLOCK - in a callback */
+ *   WOULD_BLOCK - in a callback
+ *   CLOSED - another thread destroys the worker */
 TMSG_API tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
                                         tmsg_message_t **message_p);
 
