@@ -48,8 +48,8 @@ class Connecting(Stays):
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
                 f"the result of connect() has no '{name}' yet: enter it by "
-                "`async "
-                "with` or `with`, or await it; sync.connect() connects at once")
+                "`async with` or `with`, or await it; sync.connect() connects "
+                "at once")
 
     def __await__(self) -> Generator[Any, None, _aio.Endpoint]:
         return _aio.dial(*self._how).__await__()
@@ -118,9 +118,8 @@ class Listening(Stays):
     def _lacks(self, name: str) -> AttributeError:
         return AttributeError(
             f"the result of listen() has no '{name}' yet: enter it by `async "
-            "with` "
-            "or `with`, await it, or go through its messages; sync.listen() "
-            "gives a listener at once")
+            "with` or `with`, await it, or go through its messages; "
+            "sync.listen() gives a listener at once")
 
     def _blocking(self) -> sync.Listener:
         self._check()
@@ -201,9 +200,8 @@ class Publishing(Stays):
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
                 f"the result of publish() has no '{name}' yet: enter it by "
-                "`async "
-                "with` or `with`, or await it; sync.publish() gives a publisher "
-                "at once")
+                "`async with` or `with`, or await it; sync.publish() gives a "
+                "publisher at once")
 
     def _enter(self) -> None:
         self._listening._check()

@@ -136,7 +136,6 @@ def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
             if hub.server is not None else "listen with background=True"
         raise error_of(
             Status.WOULD_BLOCK, f"{hub.place} is served by the event loop of "
-                                "this thread, which cannot run while this "
-                                "call waits: await the call (`async with "
-                                "tensormsg.connect(...)`), make the "
-            f"call in another thread (asyncio.to_thread()), or {other}")
+            "this thread, which cannot run while this call waits: await the "
+            "call (`async with tensormsg.connect(...)`), make the call in "
+            f"another thread (asyncio.to_thread()), or {other}")
