@@ -78,9 +78,8 @@ static const struct argp_option option_list[] = {
     {"json", KEY_JSON, NULL, 0, "Print a JSON array of objects", 3},
     {NULL, 0, NULL, 0, "Thresholds:", 4},
     {"tune", KEY_TUNE, NULL, 0,
-     "Measure the thresholds of docs/reference/thresholds.md and "
-     "write them as a "
-     "configuration file",
+     "Measure the thresholds of docs/reference/thresholds.md and write them as "
+     "a configuration file",
      4},
     {"out", 'o', "FILE", 0, "With --tune: write FILE, not standard output", 4},
     {"update", KEY_UPDATE, NULL, 0,

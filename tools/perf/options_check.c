@@ -29,8 +29,8 @@ static const char *check_listen(const perf_options_t *options)
     if (options->connection.url != NULL || options->tune || options->json ||
         options->csv || options->quick || options->over != NULL ||
         options->out != NULL || has_plan(&options->plan)) {
-        return "--listen is the other side of a measurement: it takes no "
-               "options of one";
+        return "--listen makes this the other side of a measurement: give the "
+               "options of the measurement at the side that connects";
     }
     return NULL;
 }
