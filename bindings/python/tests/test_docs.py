@@ -90,7 +90,8 @@ def test_an_example(example):
 def test_the_two_programs_of_a_page(page, served, said, tmp_path):
     """As two processes. The first has no end: it is killed."""
     server, client = [
-        re.sub(r'"(localhost|[\d.]*):\d+"', f'"unix://{tmp_path}/socket"', code)
+        re.sub(r'"(tls://)?(localhost|[\d.]*):\d+"',
+               f'"unix://{tmp_path}/socket"', code)
         for code in blocks_of(DOCS / page)]
     assert "unix://" in server and "unix://" in client
     tensormsg.save_key(str(tmp_path / "farm.key"), "farm")
