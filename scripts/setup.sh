@@ -57,7 +57,11 @@ python3-cffi       the Python package is built with the distribution's
 python3-dev        Python.h: compiles its extension
 python3-numpy      its arrays
 EOF
-    torch | ray | go) echo 'ca-certificates    lets pip reach its index' ;;
+    torch | ray) echo 'ca-certificates    lets pip reach its index' ;;
+    go) cat <<'EOF' ;;
+python3-venv       pip, which fetches Go
+ca-certificates    lets pip reach its index
+EOF
     bench) cat <<'EOF' ;;
 libgrpc++-dev             gRPC: calls are measured beside its
 libprotobuf-dev           protobuf: its messages

@@ -340,8 +340,9 @@ Test(settings, a_table_numbers_the_devices)
     must_describe(&params, "\"kind\":\"host\",\"index\":-1,");
     params.device_table = "[{\"index\":0,\"bus_id\":\"ffff:ff:1f.7\"}]";
     must_be(tmsg_context_create(&params, &context), TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "entry 0: 'ffff:ff:1f.7' is not a gaudi device "
-                                   "of this machine");
+    must_say(tmsg_error_message(),
+             "entry 0: 'ffff:ff:1f.7' is not a gaudi device "
+             "of this machine");
     setenv("TENSORMSG_DEVICE_TABLE", "/no/such/table", 1);
     must_be(tmsg_context_create(NULL, &context), TMSG_ERR_NOT_FOUND);
     must_true(context == NULL);

@@ -479,6 +479,12 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
         if fetch_request.is_copied:
             for target, tensor in zip(fetch_request.targets, got):
                 target.detach().copy_(tensor)
+            for device in {target.device for target in fetch_request.targets
+                           if target.is_cuda}:
+                # The memory copied from was taken by another thread, so torch
+                # may give it away while this thread's stream still reads it.
+                torch = importlib.import_module("torch")
+                torch.cuda.current_stream(device).synchronize()
         return list(fetch_request.targets)
 
     def recv_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any,
