@@ -439,6 +439,7 @@ WAYS = [
     (r"build/examples/(server|offer) ", Terminal.serve),
     (r"build/examples/hello", Terminal.read),  # python/cli
     (r"build/examples/", Terminal.ran),
+    (r"cc mine\.c .*pkg-config", Terminal.read),  # install/packages
     (r"cc mine\.c", Terminal.built),
     (r"(scripts|tests|\.ci)/", Terminal.there),
     (r"cc app\.c|cmake |ctest |export ", Terminal.read),  # install/packages
