@@ -25,6 +25,9 @@ OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 LANGUAGES = {".c": "c", ".cpp": "cpp", ".go": "go", ".h": "c", ".hpp": "cpp",
              ".py": "python", ".yaml": "yaml"}
 KUBERNETES = "examples/kubernetes/README.md"
+# The search leaves these out: sources and records would hide the documents.
+UNSEARCHED = re.compile(r"CHANGELOG|bench/|license|"
+                        r"examples/(?!index|.*README)|bindings/go/examples/")
 
 
 def listed():
@@ -92,6 +95,8 @@ def write(name, text):
         return
     path = OUT / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    if UNSEARCHED.match(name) and path.suffix == ".md":
+        text = f"---\nnosearch: true\n---\n\n{text}"
     path.write_text(text, encoding="utf-8")
 
 
@@ -106,7 +111,7 @@ def contents():
     more = {
         "Start": ["docs/README", "examples/index"],
         "How to": [KUBERNETES[:-3]],
-        "Reference": ["C <c/index>", "Python <python>", "command"],
+        "Reference": ["C reference <c/index>", "Python reference <python>", "command"],
         "The project": [
             "bench/compare/README", *(page[:-3] for page in RESULTS),
             "bench/counts/README", "CHANGELOG", "CONTRIBUTING", "license"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dicts of arrays from process to process, over UCX.
+"""Dicts of arrays from process to process, over UCX::
 
     async with tensormsg.connect("host:port") as ep:
         await ep.send({"x": x, "y": y}, frame=7)
@@ -16,7 +16,7 @@
     async with tensormsg.publish(":13338", keep=1) as camera:
         await camera.send({"image": image}, frame=7)
 
-The same without asyncio: `with` and `for`. And from and to files:
+The same without asyncio: `with` and `for`. And from and to files::
 
     tensormsg.save("now.safetensors", {"x": x, "step": 7})
     x = tensormsg.load("now.safetensors")["x"]

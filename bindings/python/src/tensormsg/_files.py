@@ -154,9 +154,9 @@ def load(path: Path, *, like: Like = None,
 
 def open(path: Path, *, like: Like = None,
          format: Optional[str] = None) -> File:
-    """The same, of which each array is made when it is asked for: for a file of
-    many, of which some are wanted (compressed members of a .npz are inflated at
-    once). Leaving the block lets go of the file.
+    """Opens a file as load() does, and makes each array when it is asked for: for
+    a file of which you want some arrays (compressed members of a .npz are
+    inflated at once). The end of the block lets go of the file::
 
         with tensormsg.open("model.safetensors", like="torch") as file:
             weights = file["layers/0/weight"]

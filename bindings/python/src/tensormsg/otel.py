@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spans for OpenTelemetry, linked by the W3C's trace context:
+"""Spans for OpenTelemetry, linked by the W3C's trace context::
 
     import tensormsg.otel
 

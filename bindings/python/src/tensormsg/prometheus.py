@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metrics for prometheus_client:
+"""Metrics for prometheus_client::
 
     from prometheus_client import REGISTRY, start_http_server
     from tensormsg.prometheus import Collector

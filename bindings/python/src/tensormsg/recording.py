@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Recordings of tensor maps as MCAP files: what `python -m tensormsg record`,
 `replay` and `cut` do, for programs. Needs the extra [mcap];
-docs/how-to/recording.md
-says what the files hold.
+docs/how-to/recording.md says what the files hold::
 
     with recording.Writer("out.mcap") as writer:
         writer.write("left", msg)
