@@ -342,7 +342,7 @@ static void ask_wrongly(void *arg, tmsg_incoming_t *incoming)
 
     must_be(tmsg_incoming_place(incoming, 1, room, sizeof(room), NULL),
             TMSG_ERR_NOT_FOUND);
-    must_say(tmsg_error_message(), "tensor 1 of a map of 1");
+    must_say(tmsg_error_message(), "tensor index 1 is out of range");
     must_be(tmsg_incoming_place(incoming, 0, NULL, sizeof(room), NULL),
             TMSG_ERR_INVALID_PARAM);
     must_be(tmsg_incoming_place(incoming, 0, room, 999, NULL),
