@@ -64,7 +64,7 @@ Test(table, has_no_device_that_no_driver_was_asked_of)
     must_be(create(TABLE, TMSG_DEVICES_NO_DRIVERS, &devices),
             TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(),
-             "entry 0: '0000:33:00.0' is no cuda device of this machine");
+             "entry 0: '0000:33:00.0' is not a cuda device of this machine");
     must_be(create("", 8, &devices), TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), "devices: unknown flags 0x8");
 }

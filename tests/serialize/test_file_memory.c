@@ -130,7 +130,7 @@ Test(file_memory, many_tensors_cost_less_than_their_header)
          &usual, TMSG_ERR_MALFORMED, "reach beyond the 0 bytes"},
         {",\"x\":{}}", &usual, TMSG_ERR_MALFORMED, "tensor 'x': no dtype"},
         {"}}", &usual, TMSG_ERR_MALFORMED, "a bracket closes nothing"},
-        {"", &usual, TMSG_ERR_MALFORMED, "is no JSON"},
+        {"", &usual, TMSG_ERR_MALFORMED, "is not JSON"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
