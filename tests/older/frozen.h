@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* older/frozen.h - the codec of a peer that was built when wire version 0 was
- * young. It writes the minimal dialect of docs/wire/wire-format.md and reads
- * what was in that document then; its hello has the fields 1 to 27.
+ * young. It writes the minimal dialect of docs/wire-format.md and reads what
+ * was in that document then; its hello has the fields 1 to 27.
  *
  * FROZEN: a change to it, other than to make it compile, takes away what the
  * tests of this folder prove. It uses nothing of src/. */

@@ -160,7 +160,7 @@ Test(checksum, in_a_body_is_held_to_its_form)
         {"81 fe 92 01 c4 08 01 02", TMSG_ERR_MALFORMED,
          "body: checksums ends early"},
         {"82 fe 92 01 c4 00 fe 92 01 c4 00", TMSG_ERR_MALFORMED,
-         "body: key -2 comes twice"},
+         "body: key -2 occurs twice"},
         {"81 fe 92 00 c4 00", TMSG_ERR_UNSUPPORTED,
          "body: checksum algorithm 0 is not known here"},
         {"81 fe 92 02 c4 00", TMSG_ERR_UNSUPPORTED,

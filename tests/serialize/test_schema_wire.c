@@ -50,8 +50,8 @@ Test(schema, body_is_checked)
         {"82 03 92 00 00 ff 92 00 00",
          "a reference to a schema beside a definition"},
         {"81 03 92 00 00", "definition of a schema without tensors"},
-        {"82 ff 92 00 00 ff 92 00 00", "key -1 comes twice"},
-        {"83 " X "03 92 00 00 03 92 00 00", "key 3 comes twice"},
+        {"82 ff 92 00 00 ff 92 00 00", "key -1 occurs twice"},
+        {"83 " X "03 92 00 00 03 92 00 00", "key 3 occurs twice"},
         {"81 ff 93 00 00", "schema counts more elements than there are bytes"},
         {"81 ff 94 00 00 90 c1", "schema holds a byte that msgpack never uses"},
     };

@@ -170,7 +170,8 @@ Test(key, files_that_are_none_say_why_and_show_nothing)
         {"alice " DIGITS "00\n", 0600, TMSG_ERR_MALFORMED, "line 1"},
         {"alice g" DIGITS "\n", 0600, TMSG_ERR_MALFORMED, "line 1"},
         {"alice " DIGITS "\nbob " DIGITS "\n", 0600, TMSG_ERR_ALREADY_EXISTS,
-         "line 2: a key of 'bob' already, as that of 'alice'"},
+         "line 2: the keyring has this key of 'bob' already, as that of "
+         "'alice'"},
     };
     tmsg_keyring_t *keyring = ring();
 
