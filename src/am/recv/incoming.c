@@ -35,6 +35,14 @@ uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming)
     return tmsg_message_bytes(message) - tmsg_payload_spill(&message->head);
 }
 
+static tmsg_status_t no_tensor(const tmsg_map_t *map, size_t index)
+{
+    return tmsg_error_set(
+        TMSG_ERR_NOT_FOUND,
+        "tensor index %zu is out of range: the map has %zu tensors", index,
+        tmsg_map_size(map));
+}
+
 static tmsg_status_t check_place(const tmsg_incoming_t *incoming, size_t index,
                                  const void *data, uint64_t capacity)
 {
@@ -43,10 +51,7 @@ static tmsg_status_t check_place(const tmsg_incoming_t *incoming, size_t index,
     tmsg_error_name_t name;
 
     if (index >= tmsg_map_size(map)) {
-        return tmsg_error_set(
-            TMSG_ERR_NOT_FOUND,
-            "tensor index %zu is out of range: the map has %zu tensors", index,
-            tmsg_map_size(map));
+        return no_tensor(map, index);
     }
     entry = &tmsg_map_entries(map)[index];
     name = tmsg_error_name(entry->name, entry->name_bytes);
@@ -86,14 +91,10 @@ tmsg_status_t tmsg_incoming_choose(tmsg_incoming_t *incoming, size_t index,
                                    tmsg_device_t device, tmsg_stream_t stream)
 {
     tmsg_message_t *message = incoming->message;
-    size_t size = tmsg_map_size(message->map);
     const tmsg_map_entry_t *entry;
 
-    if (index >= size) {
-        return tmsg_error_set(
-            TMSG_ERR_NOT_FOUND,
-            "tensor index %zu is out of range: the map has %zu tensors", index,
-            size);
+    if (index >= tmsg_map_size(message->map)) {
+        return no_tensor(message->map, index);
     }
     entry = &tmsg_map_entries(message->map)[index];
     if (entry->tensor.data != NULL) {
